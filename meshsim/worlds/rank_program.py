@@ -1,0 +1,28 @@
+"""What every rank does in every world, once its default process group is up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from meshlib import MeshContext
+from meshsim.context import RankContext
+from meshsim.worlds.base import RunRequest
+
+
+def run_rank(request: RunRequest, *, rank: int, local_rank: int, device: torch.device) -> Any:
+    """Bind the mesh, run the scenario, tear the mesh down again. Returns what the scenario returned."""
+    mesh = MeshContext.from_plan(request.plan)
+    mesh.build_meshes(device.type, request.world_size)
+    with mesh:
+        context = RankContext(
+            rank=rank,
+            world_size=request.world_size,
+            local_rank=local_rank,
+            device=device,
+            mesh=mesh,
+            seed=request.seed,
+            params=dict(request.params),
+        )
+        return request.scenario(context)

@@ -8,19 +8,104 @@ from typing import Any
 
 
 class VerdictKind(str, Enum):
-    """Every way a run can end. A member equals its text: ``verdict.kind == "deadlock"``."""
+    """Every way a run can end. A member equals its text: ``verdict.kind == "deadlock"``.
+
+    What each kind means on each backend, and what to do about it, is in ``meshsim.checker.kinds``.
+    """
 
     PASSED = "passed"
+    """Every rank returned and nothing was found, warnings aside."""
+
+    # How ranks end.
     RAISED = "raised"
     """A rank raised an exception."""
-    DEADLOCK = "deadlock"
-    """Ranks wait for calls that will never come: a rank missed a call, returned early, or a cycle."""
-    TIMEOUT = "timeout"
-    """The deadline passed and the traces prove nothing more."""
     EXITED = "exited"
     """A rank ended its process without handing in a result."""
     KILLED = "killed"
     """A signal ended a rank."""
+    STUCK = "stuck"
+    """A rank spins, sleeps or blocks outside of communication."""
+    TIMEOUT = "timeout"
+    """The deadline passed and the traces prove nothing more."""
+    DEADLOCK = "deadlock"
+    """Ranks wait for a call that will never come: a rank missed it, or returned early."""
+
+    # One call, and the ranks disagree about it.
+    OPERATION_MISMATCH = "operation_mismatch"
+    """Ranks of a group made different calls at the same place in its order."""
+    REDUCE_OP_MISMATCH = "reduce_op_mismatch"
+    """Ranks reduce with different operators."""
+    DTYPE_MISMATCH = "dtype_mismatch"
+    """Ranks gave tensors of different dtypes."""
+    COUNT_MISMATCH = "count_mismatch"
+    """Ranks gave different numbers of elements."""
+    SHAPE_MISMATCH = "shape_mismatch"
+    """Ranks gave the same number of elements in different shapes."""
+    ROOT_MISMATCH = "root_mismatch"
+    """Ranks named different source or destination ranks."""
+    SPLITS_MISMATCH = "splits_mismatch"
+    """What a rank sends to another in an all-to-all isn't what that one expects."""
+
+    # The order and the number of calls.
+    EXTRA_CALL = "extra_call"
+    """A few ranks made a call that most of their group never makes."""
+    SWAPPED_OPERATIONS = "swapped_operations"
+    """Ranks made the same calls on a group in another order, and the calls look alike."""
+    GROUP_ORDER_CYCLE = "group_order_cycle"
+    """Ranks use two groups, or a ring of groups, in opposite order."""
+    HOST_SYNC_CYCLE = "host_sync_cycle"
+    """Ranks wait for each other in a circle that goes through a barrier, a ``wait()`` or a store."""
+
+    # Groups and their members.
+    GROUP_CREATION_MISMATCH = "group_creation_mismatch"
+    """Ranks created different groups at the same place in the order of creation."""
+    GROUP_CREATION_BY_MEMBERS_ONLY = "group_creation_by_members_only"
+    """Only some ranks of the world took part in ``new_group``."""
+    NON_MEMBER_CALL = "non_member_call"
+    """A rank called an operation on a group that it isn't in."""
+    WRONG_RANK_KIND = "wrong_rank_kind"
+    """A global rank was given where a rank in the group is meant, or the reverse."""
+    PLAN_MISMATCH = "plan_mismatch"
+    """Ranks built different meshes."""
+
+    # Point-to-point.
+    SEND_RECV_CYCLE = "send_recv_cycle"
+    """Ranks wait in sends or receives for each other in a circle."""
+    UNMATCHED_SEND = "unmatched_send"
+    """A send that nobody receives."""
+    UNMATCHED_RECV = "unmatched_recv"
+    """A receive to which nobody sends."""
+    P2P_COUNT_MISMATCH = "p2p_count_mismatch"
+    """Sender and receiver have different numbers of elements."""
+    P2P_DTYPE_MISMATCH = "p2p_dtype_mismatch"
+    """Sender and receiver have different dtypes."""
+    P2P_TAG_MISMATCH = "p2p_tag_mismatch"
+    """Sender and receiver wait for each other with different tags."""
+
+    # Buffers and works.
+    READ_BEFORE_WAIT = "read_before_wait"
+    """A result was read before ``wait()``."""
+    WRITE_BEFORE_WAIT = "write_before_wait"
+    """A buffer was written before ``wait()``."""
+    NEVER_WAITED = "never_waited"
+    """An asynchronous work was never waited for."""
+    UNDEFINED_RESULT = "undefined_result"
+    """A buffer was used whose value the operation leaves undefined (``reduce`` away from its destination)."""
+    NON_CONTIGUOUS_BUFFER = "non_contiguous_buffer"
+    """A tensor isn't contiguous, and the backend doesn't look."""
+    OVERLAPPING_BUFFERS = "overlapping_buffers"
+    """Two buffers of one call, or of calls under way at once, share memory."""
+
+    # What the backend or the scenario asks for.
+    UNSUPPORTED = "unsupported"
+    """The backend doesn't have this operation, dtype or reduce op."""
+    SHOULD_BE_SAME = "should_be_same"
+    """Data that must be equal along an axis differ."""
+    SHOULD_DIFFER = "should_differ"
+    """Data that must differ along an axis are equal."""
+
+    NOT_RUN = "not run"
+    """The scenario doesn't support the topology; the summary is the reason. Neither a pass nor a failure."""
 
 
 class Severity(str, Enum):

@@ -9,13 +9,19 @@ import torch
 from meshlib import MeshContext
 from meshsim.context import RankContext
 from meshsim.worlds.base import RunRequest
+from meshsim.worlds.recording import Recorder
 
 
-def run_rank(request: RunRequest, *, rank: int, local_rank: int, device: torch.device) -> Any:
+def run_rank(
+    request: RunRequest, *, rank: int, local_rank: int, device: torch.device, recorder: Recorder | None = None
+) -> Any:
     """Bind the mesh, run the scenario, tear the mesh down again. Returns what the scenario returned."""
+    recorder = recorder or Recorder(rank)
+    recorder.axis_of = request.plan.axis_of
+    recorder.internal = True
     mesh = MeshContext.from_plan(request.plan)
-    mesh.build_meshes(device.type, request.world_size)
     with mesh:
+        mesh.build_meshes(device.type, request.world_size)
         context = RankContext(
             rank=rank,
             world_size=request.world_size,
@@ -25,4 +31,8 @@ def run_rank(request: RunRequest, *, rank: int, local_rank: int, device: torch.d
             seed=request.seed,
             params=dict(request.params),
         )
-        return request.scenario(context)
+        recorder.internal = False
+        try:
+            return request.scenario(context)
+        finally:
+            recorder.internal = True

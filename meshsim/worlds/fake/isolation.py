@@ -1,0 +1,190 @@
+"""Each rank alone: what a process of its own would keep to itself, put away and taken out at every hand-over.
+
+Per-thread state of torch (grad mode, autocast, default device, dispatch modes) is a rank's own because a rank is a
+thread. What Python and torch keep per process is swapped here.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from meshsim.errors import UsageError
+from meshsim.torch_private import C10dWorld
+
+_environ: Any = os.environ
+
+
+class ProcessState:
+    """One rank's (or the caller's own) share of the process-wide state."""
+
+    __slots__ = (
+        "c10d",
+        "cwd",
+        "dtype",
+        "environment",
+        "excepthook",
+        "modules",
+        "numpy_bits",
+        "python_random",
+        "torch_random",
+    )
+
+    def __init__(self) -> None:
+        self.c10d = C10dWorld()
+        self.torch_random = torch.default_generator.get_state()
+        self.python_random = random.getstate()
+        self.numpy_bits: Any = None
+        self.dtype = torch.get_default_dtype()
+        self.environment: dict[Any, Any] = _environ._data
+        self.cwd = os.getcwd()
+        self.excepthook = sys.excepthook
+        self.modules: list[dict[str, Any]] = []
+
+
+def _putenv(key: Any, value: Any) -> None:
+    if value is None:
+        os.unsetenv(key)
+    else:
+        os.putenv(key, value)
+
+
+def _show_environment(old: dict[Any, Any], new: dict[Any, Any]) -> None:
+    """Swap ``os.environ``'s contents, and what C's ``getenv`` and child processes see.
+
+    The mapping behind ``os.environ`` is replaced rather than edited, so that a hand-over costs the keys that differ.
+    """
+    _environ._data = new
+    for key, value in new.items():
+        if old.get(key) != value:
+            _putenv(key, value)
+    if len(old) != len(new) or any(key not in new for key in old):
+        for key in old.keys() - new.keys():
+            _putenv(key, None)
+
+
+class Isolation:
+    """Swaps :class:`ProcessState` between ranks. Only the rank that holds the baton may call ``enter``/``leave``."""
+
+    def __init__(self, world_size: int, seed: int, modules: Sequence[str] = ()) -> None:
+        self._modules = [_imported(name) for name in modules]
+        self._outside = ProcessState()
+        self._outside.c10d.capture()
+        self._ranks: list[ProcessState | None] = [None] * world_size
+        self._seed = seed
+        self._fresh_globals = [dict(module.__dict__) for module in self._modules]
+        self._numpy = _numpy_random()
+        if self._numpy is not None:
+            self._outside.numpy_bits = self._numpy.get_bit_generator()
+        self._fresh_random = random.Random(seed).getstate()
+        self._fresh_torch = torch.Generator().manual_seed(seed).get_state()
+        self._outside_environment = dict(_environ._data)
+        self._installed = self._outside
+
+    def environment_for(self, rank: int) -> Mapping[str, str]:
+        """What torchrun would set for this rank on one node."""
+        size = str(len(self._ranks))
+        return {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": size,
+            "LOCAL_WORLD_SIZE": size,
+            "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_RANK": str(rank),
+            "ROLE_WORLD_SIZE": size,
+            "ROLE_NAME": "default",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "0",
+        }
+
+    def enter(self, rank: int) -> None:
+        """Install the rank's state; made fresh the first time."""
+        state = self._ranks[rank]
+        if state is None:
+            state = self._ranks[rank] = self._fresh(rank)
+        self._install(state)
+
+    def leave(self, rank: int) -> None:
+        """Put the rank's state away."""
+        state = self._ranks[rank]
+        if state is not None:
+            self._capture(state)
+
+    def restore(self) -> None:
+        """Give the caller back the process as it was."""
+        self._install(self._outside)
+        self._ranks = []
+
+    def _fresh(self, rank: int) -> ProcessState:
+        state = ProcessState.__new__(ProcessState)
+        state.c10d = C10dWorld()
+        state.torch_random = self._fresh_torch
+        state.python_random = self._fresh_random
+        state.numpy_bits = None if self._numpy is None else self._numpy.MT19937(self._seed)
+        state.dtype = torch.float32
+        environment = dict(self._outside_environment)
+        for key, value in self.environment_for(rank).items():
+            environment[_environ.encodekey(key)] = _environ.encodevalue(value)
+        state.environment = environment
+        state.cwd = self._outside.cwd
+        state.excepthook = self._outside.excepthook
+        state.modules = [dict(globals_) for globals_ in self._fresh_globals]
+        return state
+
+    def _capture(self, state: ProcessState) -> None:
+        state.c10d.capture()
+        state.torch_random = torch.default_generator.get_state()
+        state.python_random = random.getstate()
+        state.dtype = torch.get_default_dtype()
+        state.environment = _environ._data
+        state.cwd = _working_directory(state.cwd)
+        state.excepthook = sys.excepthook
+        if self._modules:
+            state.modules = [dict(module.__dict__) for module in self._modules]
+
+    def _install(self, state: ProcessState) -> None:
+        before, self._installed = self._installed, state
+        state.c10d.install()
+        torch.default_generator.set_state(state.torch_random)
+        random.setstate(state.python_random)
+        if self._numpy is not None:
+            self._numpy.set_bit_generator(state.numpy_bits)
+        if torch.get_default_dtype() is not state.dtype:
+            torch.set_default_dtype(state.dtype)
+        if _environ._data is not state.environment:
+            _show_environment(_environ._data, state.environment)
+        if before.cwd != state.cwd:
+            os.chdir(state.cwd)
+        sys.excepthook = state.excepthook
+        for module, contents in zip(self._modules, state.modules, strict=True):
+            module.__dict__.clear()
+            module.__dict__.update(contents)
+
+
+def _working_directory(otherwise: str) -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return otherwise
+
+
+def _imported(name: str) -> ModuleType:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"isolate: can't import module {name!r}: {error}") from None
+
+
+def _numpy_random() -> Any:
+    """NumPy's random module where NumPy has been imported (torch imports it when it's there)."""
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None else numpy.random

@@ -1,0 +1,219 @@
+"""The fake world: runs a request's ranks as threads of this process, one at a time."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from meshsim import torch_private
+from meshsim.errors import UsageError
+from meshsim.failure import failure_from
+from meshsim.report import RankReport, RankState, WorldReport
+from meshsim.trace import TraceEvent
+from meshsim.worlds.base import RunRequest
+from meshsim.worlds.fake.capture import Capture
+from meshsim.worlds.fake.exchange import Exchange, FakeTransport
+from meshsim.worlds.fake.isolation import Isolation
+from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
+from meshsim.worlds.fake.store import FakeStore
+from meshsim.worlds.rank_program import run_rank
+from meshsim.worlds.recording import Recorder, RecordingGroup, Transport
+
+_DEFAULT_GROUP = "0"
+_TIMEOUT = timedelta(minutes=30)
+# Formatting a stack reads source files; a few dozen say what there is to say.
+_MOST_STACKS = 64
+_UNWIND_SECONDS = 2.0
+
+# Process-wide state is swapped between the ranks of one run; two runs at a time would mix theirs.
+_one_at_a_time = threading.Lock()
+
+
+class FakeWorld:
+    """Thousands of ranks in one process. Same request, same seed: the same interleaving and the same bits."""
+
+    backend = "fake"
+
+    def unavailable(self) -> str | None:
+        return None
+
+    def run(self, request: RunRequest) -> WorldReport:
+        if not _one_at_a_time.acquire(blocking=False):
+            raise UsageError(
+                "a fake world is already running in this process: a scenario can't start another, "
+                "and two threads can't run one at the same time"
+            )
+        try:
+            torch_private.check_c10d_layout()
+            return _Run(request).report()
+        finally:
+            _one_at_a_time.release()
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Each rank is a thread; a pool of compute threads for each would be thousands."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Run:
+    """One run of one request."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        size = request.world_size
+        self._isolation = Isolation(size, request.seed, request.isolate)
+        self._scheduler = Scheduler(
+            size,
+            request.seed,
+            enter=self._isolation.enter,
+            leave=self._isolation.leave,
+            on_quiet=self._note_blocked,
+        )
+        self._exchange = Exchange(self._scheduler, request.seed)
+        self._store = FakeStore(self._scheduler)
+        self._recorders = [Recorder(rank) for rank in range(size)]
+        self._reports: list[RankReport | None] = [None] * size
+        self._own_ranks = {rank: rank for rank in range(size)}
+        self._members = tuple(range(size))
+        self._began = time.monotonic()
+        self._stacks: dict[int, str] = {}
+
+    def report(self) -> WorldReport:
+        capture = Capture(self._scheduler)
+        late: float | None = None
+        with ExitStack() as stack:
+            stack.callback(self._isolation.restore)
+            stack.enter_context(capture)
+            stack.enter_context(_one_torch_thread())
+            stack.enter_context(torch_private.thread_isolated_group_registry())
+            stack.callback(self._unwind)
+            self._scheduler.start(self._program)
+            if not self._scheduler.wait(self._request.timeout):
+                late = self._request.timeout
+                self._note_blocked()
+        ranks = [self._final(rank) for rank in self._members]
+        for report in ranks:
+            report.stdout = capture.stdout.text(report.rank)
+            report.stderr = capture.stderr.text(report.rank)
+        return WorldReport(ranks, self._exchange.findings, late, time.monotonic() - self._began)
+
+    # In a rank's thread
+
+    def _program(self, rank: int) -> None:
+        recorder = self._recorders[rank]
+        try:
+            self._join_default_group(rank)
+            value = run_rank(
+                self._request,
+                rank=rank,
+                local_rank=rank,
+                device=torch.device("cpu"),
+                recorder=recorder,
+            )
+            self._exchange.drain(rank)
+            report = RankReport(rank, RankState.RETURNED, value=value)
+        except RankStopped:
+            return
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            report = RankReport(rank, RankState.EXITED, failure=failure_from(error), exit_code=code)
+        except BaseException as error:  # noqa: BLE001 - whatever a rank raises is its result
+            if self._scheduler.stopping:
+                return
+            report = RankReport(rank, RankState.RAISED, failure=failure_from(error))
+        report.ended = recorder.elapsed()
+        self._reports[rank] = report
+
+    def _join_default_group(self, rank: int) -> None:
+        group = RecordingGroup(
+            self._store,
+            rank,
+            members=self._members,
+            name=_DEFAULT_GROUP,
+            timeout=_TIMEOUT,
+            recorder=self._recorders[rank],
+            factory=self._transport,
+        )
+        torch_private.install_default_group(group, self._store, _DEFAULT_GROUP, ranks=self._own_ranks)
+
+    def _transport(
+        self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
+    ) -> Transport:
+        return FakeTransport(self._exchange, name, group_rank, timeout)
+
+    # Ending
+
+    def _note_blocked(self) -> None:
+        """Keep the stacks of the ranks that have not finished, before they are unwound."""
+        frames = sys._current_frames()
+        unfinished = [rank for rank in self._members if self._reports[rank] is None]
+        current = self._scheduler.current
+        if current is not None and current in unfinished:
+            unfinished.insert(0, current)
+        for rank in unfinished[:_MOST_STACKS]:
+            thread = self._scheduler.thread_of(rank)
+            frame = frames.get(thread.ident or 0) if thread is not None else None
+            if frame is not None:
+                self._stacks[rank] = "".join(traceback.format_stack(frame))
+
+    def _unwind(self) -> None:
+        """End every rank's thread. One that doesn't communicate is interrupted where it runs Python code."""
+        self._scheduler.stop()
+        deadline = time.monotonic() + _UNWIND_SECONDS
+        while not self._scheduler.all_finished.wait(0.05) and time.monotonic() < deadline:
+            for rank in self._members:
+                thread = self._scheduler.thread_of(rank)
+                if thread is not None and thread.is_alive() and thread.ident is not None:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(thread.ident), ctypes.py_object(RankStopped)
+                    )
+        self._scheduler.join(0.0)
+
+    def _final(self, rank: int) -> RankReport:
+        report = self._reports[rank]
+        if report is None:
+            report = self._unfinished(rank)
+        report.trace = self._recorders[rank].events
+        return report
+
+    def _unfinished(self, rank: int) -> RankReport:
+        pending = self._exchange.blocked.get(rank)
+        if pending is not None:
+            state = RankState.BLOCKED
+        elif rank in self._store.waits:
+            state, pending = RankState.BLOCKED, self._store_wait(rank)
+        elif rank == self._scheduler.current:
+            state = RankState.STUCK
+        else:
+            state = RankState.STOPPED
+        return RankReport(
+            rank,
+            state,
+            pending=pending,
+            stack=self._stacks.get(rank, ""),
+            ended=self._recorders[rank].elapsed(),
+        )
+
+    def _store_wait(self, rank: int) -> TraceEvent:
+        return TraceEvent(
+            rank=rank,
+            index=len(self._recorders[rank].events),
+            op="store.wait",
+            group=self._members,
+            note=f"waits for the store's key {self._store.waits[rank]}",
+        )

@@ -1,0 +1,641 @@
+"""The process group that a rank sees: it records each call, then hands it to a transport.
+
+One front serves every world. The fake world's transport matches the calls of all ranks in this process; the gloo
+world's hands them to torch's own ``ProcessGroupGloo``. Being a Python subclass of ``dist.ProcessGroup`` it is also
+what C++ callers reach (DDP's reducer, functional collectives), through c10d's trampolines.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from meshsim.source import user_line
+from meshsim.trace import CallState, TraceEvent
+
+Tensors = list[torch.Tensor]
+
+POINT_TO_POINT = frozenset({"send", "recv"})
+
+
+@dataclass(slots=True)
+class Call:
+    """One c10d call, in one form for all its spellings.
+
+    ``inputs`` is what this rank contributes, ``outputs`` where its results go, as lists of tensors: for ``gather``,
+    ``all_gather``, ``scatter``, ``reduce_scatter`` and ``all_to_all`` the list form has one tensor a rank.
+    ``root`` and ``peer`` are group ranks. ``method`` and ``arguments`` are the c10d call itself.
+    """
+
+    event: TraceEvent
+    method: str
+    arguments: tuple[Any, ...]
+    inputs: Tensors = field(default_factory=list)
+    outputs: Tensors = field(default_factory=list)
+    root: int | None = None
+    peer: int | None = None
+
+
+class Transport(Protocol):
+    """Carries the calls of one rank on one group."""
+
+    def start(self, call: Call) -> dist.Work:
+        """Begin the call. Never blocks, as far as the backend allows it."""
+
+    def backend_for(self, device: torch.device) -> Any:
+        """What ``group._get_backend(device)`` gives: it answers ``options._timeout`` and ``name()``."""
+
+    def close(self) -> None:
+        """Give up the group on this rank."""
+
+
+class GroupFactory(Protocol):
+    """How a world makes the transport of a group."""
+
+    def __call__(
+        self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
+    ) -> Transport: ...
+
+
+class Recorder:
+    """One rank's trace, and the hooks around each call."""
+
+    def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rank = rank
+        self.events: list[TraceEvent] = []
+        self.internal = False
+        """While true, calls are meshsim's own (binding the mesh)."""
+        self.axis_of: Callable[[tuple[int, ...]], str] = lambda members: ""
+        self.before: Callable[[Call], None] | None = None
+        """Called before a call is handed over; may raise (faults, refusals)."""
+        self._clock = clock
+        self._began = clock()
+        self._counts: dict[tuple[Any, ...], int] = {}
+        self._axes: dict[tuple[int, ...], str] = {}
+
+    def elapsed(self) -> float:
+        return self._clock() - self._began
+
+    def axis(self, members: tuple[int, ...]) -> str:
+        name = self._axes.get(members)
+        if name is None:
+            name = self._axes[members] = self.axis_of(members)
+        return name
+
+    def record(self, op: str, members: tuple[int, ...], group_name: str, **facts: Any) -> TraceEvent:
+        """Append the event of a call that is about to be made."""
+        if op in POINT_TO_POINT:
+            key: tuple[Any, ...] = (group_name, members, op, facts.get("peer"), facts.get("tag"))
+        else:
+            key = (group_name, members, op == "new_group")
+        number = self._counts.get(key, 0)
+        self._counts[key] = number + 1
+        event = TraceEvent(
+            rank=self.rank,
+            index=len(self.events),
+            op=op,
+            group=members,
+            group_name=group_name,
+            axis=self.axis(members),
+            number=number,
+            site=user_line(sys._getframe(2)),
+            internal=self.internal,
+            started=self.elapsed(),
+            **facts,
+        )
+        self.events.append(event)
+        return event
+
+    def completed(self, event: TraceEvent) -> None:
+        if event.state is CallState.ISSUED:
+            event.state = CallState.COMPLETED
+            event.finished = self.elapsed()
+
+    def failed(self, event: TraceEvent) -> None:
+        event.state = CallState.FAILED
+        event.finished = self.elapsed()
+
+    def pending(self) -> TraceEvent | None:
+        """The last call that was issued and not completed."""
+        for event in reversed(self.events):
+            if event.state is CallState.ISSUED:
+                return event
+        return None
+
+
+def _as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Tensors:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _flat(lists: Sequence[Any]) -> Tensors:
+    """``[[a, b]]`` or ``[a, b]`` as ``[a, b]``."""
+    flat: Tensors = []
+    for item in lists:
+        flat.extend([item] if isinstance(item, torch.Tensor) else item)
+    return flat
+
+
+_DTYPE_NAMES: dict[torch.dtype, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    name = _DTYPE_NAMES.get(dtype)
+    if name is None:
+        name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
+
+def _tensor_facts(tensors: Tensors) -> dict[str, Any]:
+    if not tensors:
+        return {}
+    return {
+        "dtype": dtype_name(tensors[0].dtype),
+        "shapes": tuple(tuple(t.shape) for t in tensors),
+        "numel": sum(t.numel() for t in tensors),
+    }
+
+
+def reduce_op_name(reduce_op: Any) -> str:
+    """``SUM`` for ``ReduceOp.SUM``, whichever of c10d's two types it comes as."""
+    kind = getattr(reduce_op, "op", reduce_op)
+    return str(kind).rsplit(".", 1)[-1]
+
+
+class RecordedWork(dist.Work):  # type: ignore[misc]
+    """A work whose waiting and completion show in the trace."""
+
+    def __init__(self, work: dist.Work, event: TraceEvent, recorder: Recorder) -> None:
+        super().__init__()
+        self._work = work
+        self._event = event
+        self._recorder = recorder
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        self._event.waited = True
+        try:
+            done = self._work.wait(timeout) if timeout > timedelta(0) else self._work.wait()
+        except BaseException:
+            self._recorder.failed(self._event)
+            raise
+        self._recorder.completed(self._event)
+        if self._event.op == "recv" and self._event.peer is None:
+            self._event.peer = self._event.group[self._work._source_rank()]
+        return bool(done)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        done = bool(self._work.is_completed())
+        if done:
+            self._event.waited = True
+            self._recorder.completed(self._event)
+        return done
+
+    def is_success(self) -> bool:
+        return bool(self._work.is_success())
+
+    def exception(self) -> Any:
+        return self._work.exception()
+
+    def result(self) -> Any:
+        self._event.waited = True
+        return self._work.result()
+
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+    source_rank = _source_rank
+
+    def get_future(self) -> Any:
+        self._event.waited = True
+        future = self._work.get_future()
+        if future.done():
+            self._recorder.completed(self._event)
+        return future
+
+
+class _CoalescedWork(dist.Work):  # type: ignore[misc]
+    """The works of one coalescing block, waited for together."""
+
+    def __init__(self, works: list[dist.Work]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        return all([work.wait(timeout) for work in self._works])
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def get_future(self) -> Any:
+        return torch.futures.collect_all([work.get_future() for work in self._works])
+
+
+class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """One rank's end of one group. ``members`` are global ranks in group order."""
+
+    def __init__(
+        self,
+        store: dist.Store,
+        group_rank: int,
+        *,
+        members: tuple[int, ...],
+        name: str,
+        timeout: timedelta,
+        recorder: Recorder,
+        factory: GroupFactory,
+    ) -> None:
+        super().__init__(group_rank, len(members))
+        self.members = members
+        self.name_in_c10d = name
+        self.description = ""
+        self.timeout = timeout
+        self._store = store
+        self._recorder = recorder
+        self._factory = factory
+        self._transport = factory(members, name, group_rank, store, timeout)
+        self._coalescing: list[dist.Work] | None = None
+
+    # What c10d asks about a group
+
+    def getBackendName(self) -> str:
+        return "gloo"
+
+    def getGroupName(self) -> str:
+        return self.name_in_c10d
+
+    def getGroupDesc(self) -> str:
+        return self.description
+
+    # Python reads these; C++ reads the two methods above.
+    @property
+    def group_name(self) -> str:
+        return self.name_in_c10d
+
+    @property
+    def group_desc(self) -> str:
+        return self.description
+
+    def _set_group_desc(self, description: str) -> None:
+        self.description = description
+
+    def __repr__(self) -> str:
+        axis = self._recorder.axis(self.members)
+        return f"<group {axis + ' ' if axis else ''}of ranks {list(self.members)}>"
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self._transport.backend_for(torch.device(device))
+
+    def _has_hooks(self) -> bool:
+        return False
+
+    def _get_backend_name(self) -> str:
+        return "gloo"
+
+    def get_group_store(self) -> dist.Store:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.timeout = timeout
+        self._transport.backend_for(torch.device("cpu")).options._timeout = timeout
+
+    def shutdown(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.close()
+
+    def new_group(
+        self,
+        ranks: Sequence[int],
+        *,
+        timeout: timedelta | None = None,
+        pg_options: Any = None,
+        group_name: str = "",
+        group_desc: str | None = None,
+    ) -> RecordingGroup | None:
+        """Called by ``dist.new_group`` on the default group, on members and on the others."""
+        members = tuple(ranks)
+        event = self._recorder.record("new_group", members, group_name)
+        self._recorder.completed(event)
+        if self._recorder.rank not in members:
+            return None
+        group = RecordingGroup(
+            dist.PrefixStore(f"{group_name}/", self._store),
+            members.index(self._recorder.rank),
+            members=members,
+            name=group_name,
+            timeout=timeout or self.timeout,
+            recorder=self._recorder,
+            factory=self._factory,
+        )
+        group.description = group_desc or ""
+        return group
+
+    # Making a call
+
+    def _make(
+        self,
+        op: str,
+        method: str,
+        arguments: tuple[Any, ...],
+        *,
+        inputs: Tensors | None = None,
+        outputs: Tensors | None = None,
+        facts_of: Tensors | None = None,
+        options: Any = None,
+        root: int | None = None,
+        peer: int | None = None,
+        **facts: Any,
+    ) -> dist.Work:
+        inputs, outputs = inputs or [], outputs or []
+        if facts_of is None:
+            facts_of = inputs or outputs
+        if root is not None:
+            facts["root"] = self.members[root]
+        if peer is not None:
+            facts["peer"] = self.members[peer]
+        event = self._recorder.record(
+            op,
+            self.members,
+            self.name_in_c10d,
+            async_op=bool(getattr(options, "asyncOp", False)),
+            **_tensor_facts(facts_of),
+            **facts,
+        )
+        call = Call(event, method, arguments, inputs, outputs, root, peer)
+        try:
+            if self._recorder.before is not None:
+                self._recorder.before(call)
+            work: dist.Work = RecordedWork(self._transport.start(call), event, self._recorder)
+        except BaseException:
+            self._recorder.failed(event)
+            raise
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        return work
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalescing = []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        works, self._coalescing = self._coalescing or [], None
+        return _CoalescedWork(works)
+
+    # Collectives, under c10d's names
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors, opts = _as_list(tensors), _options(opts, dist.AllreduceOptions)
+        return self._make(
+            "all_reduce",
+            "allreduce",
+            (tensors, opts),
+            inputs=tensors,
+            outputs=tensors,
+            options=opts,
+            reduce_op=reduce_op_name(opts.reduceOp),
+        )
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors, opts = _as_list(tensors), opts or dist.AllreduceCoalescedOptions()
+        return self._make(
+            "all_reduce_coalesced",
+            "allreduce_coalesced",
+            (tensors, opts),
+            inputs=tensors,
+            outputs=tensors,
+            options=opts,
+            reduce_op=reduce_op_name(opts.reduceOp),
+        )
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors = _as_list(tensors)
+        if isinstance(opts, int):
+            root, opts = opts, dist.BroadcastOptions()
+            opts.rootRank = root
+        opts = opts or dist.BroadcastOptions()
+        return self._make(
+            "broadcast",
+            "broadcast",
+            (tensors, opts),
+            inputs=tensors,
+            outputs=tensors,
+            options=opts,
+            root=opts.rootRank,
+        )
+
+    def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> dist.Work:
+        tensors = _as_list(tensors)
+        opts = opts if isinstance(opts, dist.ReduceOptions) else dist.ReduceOptions()
+        return self._make(
+            "reduce",
+            "reduce",
+            (tensors, opts),
+            inputs=tensors,
+            outputs=tensors,
+            options=opts,
+            root=opts.rootRank,
+            reduce_op=reduce_op_name(opts.reduceOp),
+        )
+
+    def allgather(self, output_lists: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        inputs, opts = _as_list(inputs), opts or dist.AllgatherOptions()
+        return self._make(
+            "all_gather",
+            "allgather",
+            (output_lists, inputs, opts),
+            inputs=inputs,
+            outputs=_flat(output_lists),
+            options=opts,
+        )
+
+    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
+        opts = opts or dist.AllgatherOptions()
+        return self._make(
+            "all_gather_into_tensor",
+            "all_gather_single",
+            (output, source, opts),
+            inputs=[source],
+            outputs=[output],
+            options=opts,
+        )
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        outputs, inputs, opts = list(outputs), list(inputs), opts or dist.AllgatherOptions()
+        return self._make(
+            "all_gather_into_tensor_coalesced",
+            "all_gather_single_coalesced",
+            (outputs, inputs, opts),
+            inputs=inputs,
+            outputs=outputs,
+            options=opts,
+        )
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        inputs, opts = list(inputs), opts or dist.AllgatherOptions()
+        return self._make(
+            "all_gather_coalesced",
+            "allgather_coalesced",
+            (output_lists, inputs, opts),
+            inputs=inputs,
+            outputs=_flat(output_lists),
+            options=opts,
+        )
+
+    def gather(self, output_lists: Any, inputs: Any, opts: Any = None, *rest: Any) -> dist.Work:
+        inputs, opts = _as_list(inputs), opts or dist.GatherOptions()
+        return self._make(
+            "gather",
+            "gather",
+            (output_lists, inputs, opts),
+            inputs=inputs,
+            outputs=_flat(output_lists),
+            options=opts,
+            root=opts.rootRank,
+        )
+
+    def scatter(self, outputs: Any, input_lists: Any, opts: Any = None, *rest: Any) -> dist.Work:
+        outputs, opts = _as_list(outputs), opts or dist.ScatterOptions()
+        return self._make(
+            "scatter",
+            "scatter",
+            (outputs, input_lists, opts),
+            inputs=_flat(input_lists),
+            outputs=outputs,
+            facts_of=outputs,
+            options=opts,
+            root=opts.rootRank,
+        )
+
+    def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any = None) -> dist.Work:
+        outputs, opts = _as_list(outputs), _options(opts, dist.ReduceScatterOptions)
+        return self._make(
+            "reduce_scatter",
+            "reduce_scatter",
+            (outputs, input_lists, opts),
+            inputs=_flat(input_lists),
+            outputs=outputs,
+            options=opts,
+            reduce_op=reduce_op_name(opts.reduceOp),
+        )
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> dist.Work:
+        opts = _options(opts, dist.ReduceScatterOptions)
+        return self._make(
+            "reduce_scatter_tensor",
+            "reduce_scatter_single",
+            (output, source, opts),
+            inputs=[source],
+            outputs=[output],
+            options=opts,
+            reduce_op=reduce_op_name(opts.reduceOp),
+        )
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        outputs, inputs = list(outputs), list(inputs)
+        opts = _options(opts, dist.ReduceScatterOptions)
+        return self._make(
+            "reduce_scatter_tensor_coalesced",
+            "reduce_scatter_single_coalesced",
+            (outputs, inputs, opts),
+            inputs=inputs,
+            outputs=outputs,
+            options=opts,
+            reduce_op=reduce_op_name(opts.reduceOp),
+        )
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        source: torch.Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        opts: Any = None,
+    ) -> dist.Work:
+        opts = opts or dist.AllToAllOptions()
+        output_splits, input_splits = list(output_splits or ()), list(input_splits or ())
+        return self._make(
+            "all_to_all_single",
+            "all_to_all_single",
+            (output, source, output_splits, input_splits, opts),
+            inputs=[source],
+            outputs=[output],
+            options=opts,
+            splits=(
+                _splits(source, input_splits, len(self.members)),
+                _splits(output, output_splits, len(self.members)),
+            ),
+        )
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        outputs, inputs, opts = list(outputs), list(inputs), opts or dist.AllToAllOptions()
+        return self._make(
+            "all_to_all", "alltoall", (outputs, inputs, opts), inputs=inputs, outputs=outputs, options=opts
+        )
+
+    def barrier(self, opts: Any = None) -> dist.Work:
+        opts = opts or dist.BarrierOptions()
+        return self._make("barrier", "barrier", (opts,), options=opts)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        arguments = (timeout or self.timeout, wait_all_ranks)
+        self._make("monitored_barrier", "monitored_barrier", arguments).wait()
+
+    # Point to point
+
+    def send(self, tensors: Any, peer: int, tag: int = 0) -> dist.Work:
+        tensors = _as_list(tensors)
+        return self._make("send", "send", (tensors, peer, tag), inputs=tensors, peer=peer, tag=tag)
+
+    def recv(self, tensors: Any, peer: int, tag: int = 0) -> dist.Work:
+        tensors = _as_list(tensors)
+        return self._make("recv", "recv", (tensors, peer, tag), outputs=tensors, peer=peer, tag=tag)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> dist.Work:
+        tensors = _as_list(tensors)
+        return self._make("recv", "recv_anysource", (tensors, tag), outputs=tensors, tag=tag)
+
+
+def _options(opts: Any, kind: type[Any]) -> Any:
+    """c10d's options object; c10d also takes a bare reduce op in its place."""
+    if isinstance(opts, kind):
+        return opts
+    made = kind()
+    if opts is not None:
+        made.reduceOp = opts
+    return made
+
+
+def _splits(tensor: torch.Tensor, given: Sequence[int], parts: int) -> tuple[int, ...]:
+    """Split sizes along the first dimension; an empty list means equal parts, as c10d has it."""
+    if given:
+        return tuple(given)
+    rows = tensor.shape[0] if tensor.ndim else 1
+    return (rows // parts,) * parts if rows % parts == 0 else ()

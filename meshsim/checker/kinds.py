@@ -278,6 +278,12 @@ _ROWS = (
         _C, _C, _C,
         "Look for a rank-independent seed or index: each rank must draw or read its own part.",
     ),
+    KindInfo(
+        _K.NOT_RUN,
+        "the scenario doesn't support the topology, so nothing was run",
+        _P, _P, _P,
+        "",
+    ),
 )  # fmt: skip
 
 KINDS: dict[VerdictKind, KindInfo] = {row.kind: row for row in _ROWS}

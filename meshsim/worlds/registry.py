@@ -1,4 +1,4 @@
-"""From a backend's name to its world. Each world is made once a process and kept: its workers serve run after run."""
+"""From a backend's name to its world, which is made once and kept: its workers serve run after run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def launcher(environ: Mapping[str, str] | None = None) -> str | None:
         name in env for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     ):
         return "torchrun"
-    # sbatch sets SLURM_PROCID in the batch script too; only a step that srun started has a step id of its own.
+    # sbatch sets SLURM_PROCID in the batch script too; only what srun started has a step id of its own.
     if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env and env.get("SLURM_STEP_ID") != "4294967291":
         return "Slurm"
     return None
@@ -55,9 +55,12 @@ def auto_backend() -> str:
 def _unavailable_in_a_job(backend: str) -> str | None:
     job = launcher()
     if backend in _ACCELERATORS and job is None:
-        return f"this process was not started by torchrun, Slurm or Kubernetes; `{backend}` runs as the ranks of such a job"
+        return (
+            "this process was not started by torchrun, Slurm or Kubernetes, and "
+            f"{backend} runs as the ranks of such a job; without one use fake or gloo"
+        )
     if backend in _ACCELERATORS:
-        return f"running as the ranks of a {job} job is not built yet; use the fake or gloo backend outside of the job"
+        return f"running as the ranks of a {job} job is not built yet; outside of the job use fake or gloo"
     if backend == "gloo" and job is not None:
         return f"this process is a rank of a {job} job, and running as the ranks of a job is not built yet"
     return None

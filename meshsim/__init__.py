@@ -1,0 +1,81 @@
+"""Run the code of a distributed training program on every rank of any mesh, anywhere.
+
+``meshsim.run`` runs a scenario once, ``meshsim.sweep`` on many topologies.
+Importing this package doesn't import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meshsim.context import RankContext
+    from meshsim.errors import CannotRun, MeshsimError, RunFailed, UsageError
+    from meshsim.report import RankFailure, RankReport, RankState
+    from meshsim.result import RunResult
+    from meshsim.runner import run
+    from meshsim.sweeps import SweepResult, sweep
+    from meshsim.trace import CallState, SourceLine, Trace, TraceEvent
+    from meshsim.verdict import Finding, Severity, Verdict, VerdictKind
+
+# Public name -> the module that has it. A public submodule stands for itself.
+_PUBLIC = {
+    "CallState": "meshsim.trace",
+    "CannotRun": "meshsim.errors",
+    "Finding": "meshsim.verdict",
+    "MeshsimError": "meshsim.errors",
+    "RankContext": "meshsim.context",
+    "RankFailure": "meshsim.report",
+    "RankReport": "meshsim.report",
+    "RankState": "meshsim.report",
+    "RunFailed": "meshsim.errors",
+    "RunResult": "meshsim.result",
+    "Severity": "meshsim.verdict",
+    "SourceLine": "meshsim.trace",
+    "SweepResult": "meshsim.sweeps",
+    "Trace": "meshsim.trace",
+    "TraceEvent": "meshsim.trace",
+    "UsageError": "meshsim.errors",
+    "Verdict": "meshsim.verdict",
+    "VerdictKind": "meshsim.verdict",
+    "run": "meshsim.runner",
+    "sweep": "meshsim.sweeps",
+}
+
+__all__ = [
+    "CallState",
+    "CannotRun",
+    "Finding",
+    "MeshsimError",
+    "RankContext",
+    "RankFailure",
+    "RankReport",
+    "RankState",
+    "RunFailed",
+    "RunResult",
+    "Severity",
+    "SourceLine",
+    "SweepResult",
+    "Trace",
+    "TraceEvent",
+    "UsageError",
+    "Verdict",
+    "VerdictKind",
+    "run",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module_name = _PUBLIC.get(name)
+    if module_name is None:
+        raise AttributeError(f"module 'meshsim' has no attribute {name!r}")
+    module = importlib.import_module(module_name)
+    value = module if module_name == f"meshsim.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

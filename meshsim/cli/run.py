@@ -1,0 +1,188 @@
+"""``meshsim run``: a scenario on topologies, in one world or several."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from meshsim.cli.exit_codes import ExitCode
+from meshsim.errors import UsageError
+
+
+def run_command(
+    target: Annotated[
+        str, typer.Argument(help="path.py::name, module:name, or a built-in scenario (see meshsim list)")
+    ],
+    topology: Annotated[
+        list[str] | None,
+        typer.Option("--topology", "-t", help="such as dp=2,tp=2; may be given several times"),
+    ] = None,
+    world_sizes: Annotated[
+        str | None,
+        typer.Option(
+            "--world-sizes", help="rank counts such as 8, 1-8 or 1,2,4-6; all their topologies are run"
+        ),
+    ] = None,
+    axes: Annotated[
+        str | None,
+        typer.Option("--axes", help="axes to split with --world-sizes: dp_shard,tp or dp=1,2,tp=4"),
+    ] = None,
+    cover: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cover",
+            help="all topologies; or a number N: a selection with every valid combination of N axis sizes; "
+            "or each: one topology a rank count. BACKEND=... sets it for one backend",
+        ),
+    ] = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--backend", "-b", help="fake (default), gloo, nccl, hccl or auto; may be given several times"
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="of the schedule and of the scenario's random numbers")
+    ] = 0,
+    timeout: Annotated[float, typer.Option("--timeout", help="seconds for each run")] = 60.0,
+    param: Annotated[
+        list[str] | None, typer.Option("--param", help="name=value for ctx.params; the value is JSON or text")
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault", help="inject a fault, such as rank=3:crash@all_reduce#5; may be given several times"
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="apply the limits of nccl or hccl while running on CPU")
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option("--order", help="rank order, outermost axis first; default pp,dp,cp,tp")
+    ] = None,
+    json_file: Annotated[str | None, typer.Option("--json", help="write all results to this file")] = None,
+    trace_file: Annotated[
+        str | None, typer.Option("--trace", help="write the calls of all ranks as a Chrome/Perfetto trace")
+    ] = None,
+    junit_file: Annotated[str | None, typer.Option("--junit", help="write a JUnit XML file")] = None,
+) -> int:
+    """Run a scenario on every rank of one topology or of many."""
+    from meshsim.cli.console import show_results, with_progress
+    from meshsim.runner import resolve_scenario
+    from meshsim.selection import Chosen, choose
+    from meshsim.sweeps import SweepResult, run_each
+    from meshsim.topologies import parse_order
+    from meshsim.worlds.registry import check_backend, world_for
+
+    scenario, name = resolve_scenario(target)
+    backends = [check_backend(one) for one in backend or ["fake"]]
+    covers = _covers(cover or [], backends)
+    options: dict[str, Any] = {
+        "seed": seed,
+        "timeout": timeout,
+        "params": _params(param or []),
+        "faults": fault or [],
+        "profile": profile,
+        "order": parse_order(order),
+    }
+    for path in (json_file, trace_file, junit_file):
+        _check_writable(path)
+    chosen: dict[str, Sequence[Chosen]] = {
+        one: choose(world_sizes=world_sizes, topologies=topology, axes=axes, cover=covers[one])
+        for one in backends
+    }
+    for one in backends:
+        world_for(one)
+
+    def every_run() -> Iterator[Any]:
+        for one, topologies in chosen.items():
+            yield from run_each(scenario, topologies, name=name, backend=one, **options)
+
+    swept = SweepResult([])
+    try:
+        for result in with_progress(every_run(), total=sum(map(len, chosen.values()))):
+            swept.results.append(result)
+    finally:
+        if swept.results:
+            show_results(swept.results)
+    _show_failures(swept)
+    _write_files(swept, json_file, trace_file, junit_file)
+    if swept.failed:
+        return ExitCode.FAILED
+    return ExitCode.PASSED if swept.ok else ExitCode.CANNOT_RUN
+
+
+_FAILURES_SHOWN = 5
+
+
+def _show_failures(swept: Any) -> None:
+    from meshsim.cli.console import write
+    from meshsim.reports.failure_text import failure_text, headline
+
+    for result in swept.failed[:_FAILURES_SHOWN]:
+        write("\n" + failure_text(result))
+    for result in swept.failed[_FAILURES_SHOWN:]:
+        write("\n" + headline(result))
+    for result in swept.results:
+        if result.ok and result.verdict.warnings:
+            lines = [f"warning: {warning.summary}" for warning in result.verdict.warnings]
+            write(f"\n{result.topology} on {result.backend}\n" + "\n".join(lines))
+
+
+def _write_files(swept: Any, json_file: str | None, trace_file: str | None, junit_file: str | None) -> None:
+    from meshsim.reports.chrome_trace import chrome_trace
+    from meshsim.reports.files import write_json, write_text
+    from meshsim.reports.junit import junit_xml
+
+    if json_file:
+        write_json(json_file, swept.to_json())
+    if trace_file:
+        write_json(trace_file, chrome_trace(swept.results))
+    if junit_file:
+        write_text(junit_file, junit_xml(swept.results))
+
+
+def _check_writable(path: str | None) -> None:
+    from meshsim.reports.files import check_writable
+
+    if path is not None:
+        check_writable(path)
+
+
+def _covers(texts: Sequence[str], backends: Sequence[str]) -> dict[str, int | str | None]:
+    """Each backend's cover: ``BACKEND=value`` where it is named, else the plain value, else all."""
+    plain: str | None = None
+    named: dict[str, str] = {}
+    for text in texts:
+        backend, equals, value = text.rpartition("=")
+        if not equals:
+            plain = value
+        elif backend in backends:
+            named[backend] = value
+        else:
+            raise UsageError(
+                f"--cover {text}: no --backend {backend} is run; those run are {', '.join(backends)}"
+            )
+    found: dict[str, int | str | None] = {}
+    for backend in backends:
+        text_of = named.get(backend, plain)
+        found[backend] = int(text_of) if text_of is not None and text_of.isdecimal() else text_of
+    return found
+
+
+def _params(texts: Sequence[str]) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f"--param {text!r} has no value; write it as name=value, such as --param steps=3"
+            )
+        try:
+            params[name.strip()] = json.loads(value)
+        except ValueError:
+            params[name.strip()] = value
+    return params

@@ -1,0 +1,1 @@
+"""Choosing few topologies that exercise many combinations of sizes."""

@@ -18,7 +18,7 @@ def swapped_operations(calls: Replay) -> list[Finding]:
     """Look-alike calls that two ranks made in opposite order on one group; at most one finding a group.
 
     Ranks may make the same call from different lines. Only a crossing counts: one rank was at A and then at B
-    where another was at B and then at A, with calls that nothing but the line or the tensor's name tells apart.
+    where another was at B and then at A, and only the line or the tensor's name tells the calls apart.
     """
     findings: dict[int, Finding] = {}
     seen: dict[int, dict[Hashable, int]] = {}

@@ -77,33 +77,20 @@ class Recorder:
         """Called before a call is handed over; may raise (faults, refusals)."""
         self._clock = clock
         self._began = clock()
-        self._counts: dict[tuple[Any, ...], int] = {}
-        self._axes: dict[tuple[int, ...], str] = {}
+        self.groups_asked_for = 0
+        """How often the rank has called ``new_group``."""
 
     def elapsed(self) -> float:
         return self._clock() - self._began
 
-    def axis(self, members: tuple[int, ...]) -> str:
-        name = self._axes.get(members)
-        if name is None:
-            name = self._axes[members] = self.axis_of(members)
-        return name
-
-    def record(self, op: str, members: tuple[int, ...], group_name: str, **facts: Any) -> TraceEvent:
+    def record(self, op: str, members: tuple[int, ...], group_name: str, number: int, **facts: Any) -> TraceEvent:
         """Append the event of a call that is about to be made."""
-        if op in POINT_TO_POINT:
-            key: tuple[Any, ...] = (group_name, members, op, facts.get("peer"), facts.get("tag"))
-        else:
-            key = (group_name, members, op == "new_group")
-        number = self._counts.get(key, 0)
-        self._counts[key] = number + 1
         event = TraceEvent(
             rank=self.rank,
             index=len(self.events),
             op=op,
             group=members,
             group_name=group_name,
-            axis=self.axis(members),
             number=number,
             site=user_line(sys._getframe(2)),
             internal=self.internal,
@@ -266,11 +253,31 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._factory = factory
         self._transport = factory(members, name, group_rank, store, timeout)
         self._coalescing: list[dist.Work] | None = None
+        self._collectives = 0
+        self._messages: dict[tuple[str, int | None, int], int] = {}
+        self._axis: str | None = None
+
+    @property
+    def axis(self) -> str:
+        """The mesh axis of this group. Looked up at the first call: the mesh is bound after the groups are made."""
+        if self._axis is None or self._recorder.internal:
+            self._axis = self._recorder.axis_of(self.members)
+        return self._axis
+
+    def _number(self, op: str, peer: int | None, tag: int) -> int:
+        """How many such calls this rank has made on this group before."""
+        if op not in POINT_TO_POINT:
+            self._collectives += 1
+            return self._collectives - 1
+        number = self._messages.get((op, peer, tag), 0)
+        self._messages[op, peer, tag] = number + 1
+        return number
 
     # What c10d asks about a group
 
     def getBackendName(self) -> str:
-        return "gloo"
+        # Not "gloo": DDP's logger would then ask C++ for a gloo backend object.
+        return "meshsim"
 
     def getGroupName(self) -> str:
         return self.name_in_c10d
@@ -291,8 +298,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
         self.description = description
 
     def __repr__(self) -> str:
-        axis = self._recorder.axis(self.members)
-        return f"<group {axis + ' ' if axis else ''}of ranks {list(self.members)}>"
+        return f"<group {self.axis + ' ' if self.axis else ''}of ranks {list(self.members)}>"
 
     @property
     def _device_types(self) -> list[torch.device]:
@@ -331,7 +337,14 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> RecordingGroup | None:
         """Called by ``dist.new_group`` on the default group, on members and on the others."""
         members = tuple(ranks)
-        event = self._recorder.record("new_group", members, group_name)
+        event = self._recorder.record(
+            "new_group",
+            members,
+            group_name,
+            self._recorder.groups_asked_for,
+            axis=self._recorder.axis_of(members),
+        )
+        self._recorder.groups_asked_for += 1
         self._recorder.completed(event)
         if self._recorder.rank not in members:
             return None
@@ -374,6 +387,8 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
             op,
             self.members,
             self.name_in_c10d,
+            self._number(op, facts.get("peer"), facts.get("tag", 0)),
+            axis=self.axis,
             async_op=bool(getattr(options, "asyncOp", False)),
             **_tensor_facts(facts_of),
             **facts,

@@ -40,7 +40,7 @@ class _Posted:
 
 
 @dataclass(slots=True)
-class _Meeting:
+class Meeting:
     """What is under way on one group."""
 
     size: int
@@ -61,20 +61,19 @@ class Exchange:
         """The call that each parked rank waits in."""
         self._random = random.Random(seed)
         self._shuffle = shuffle_reductions
-        self._meetings: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
+        self._meetings: dict[tuple[str, tuple[int, ...]], Meeting] = {}
         self._waiting: dict[int, FakeWork] = {}
         self._outstanding: dict[int, list[FakeWork]] = {}
         self._polls: dict[int, int] = {}
 
     # Beginning a call
 
-    def start(self, call: Call, name: str, group_rank: int) -> FakeWork:
+    def start(self, call: Call, meeting: Meeting, group_rank: int) -> FakeWork:
         """Post one rank's call; completes the collective if it is the last to come."""
         self.scheduler.check_running()
         event = call.event
         self._make_progress(event.rank)
         work = FakeWork(self, event.rank, event, call.outputs)
-        meeting = self._meeting(name, event.group)
         if event.op in POINT_TO_POINT:
             self._post(meeting, call, work, group_rank)
         else:
@@ -83,14 +82,15 @@ class Exchange:
             self._outstanding.setdefault(event.rank, []).append(work)
         return work
 
-    def _meeting(self, name: str, members: tuple[int, ...]) -> _Meeting:
+    def meeting(self, name: str, members: tuple[int, ...]) -> Meeting:
+        """Where the members of a group meet. Ranks that give one name to different members don't."""
         key = (name, members)
         meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = self._meetings[key] = _Meeting(len(members), [0] * len(members))
+            meeting = self._meetings[key] = Meeting(len(members), [0] * len(members))
         return meeting
 
-    def _arrive(self, meeting: _Meeting, call: Call, work: FakeWork, group_rank: int) -> None:
+    def _arrive(self, meeting: Meeting, call: Call, work: FakeWork, group_rank: int) -> None:
         number = meeting.issued[group_rank]
         meeting.issued[group_rank] += 1
         slot = meeting.slots.get(number)
@@ -136,7 +136,7 @@ class Exchange:
 
     # Point to point
 
-    def _post(self, meeting: _Meeting, call: Call, work: FakeWork, here: int) -> None:
+    def _post(self, meeting: Meeting, call: Call, work: FakeWork, here: int) -> None:
         posted, tag = _Posted(call, work), call.event.tag
         if call.event.op == "send":
             key = (here, _peer(call), tag)
@@ -163,7 +163,7 @@ class Exchange:
             meeting.recvs.setdefault(key, deque()).append(posted)
 
     @staticmethod
-    def _earliest(meeting: _Meeting, key: tuple[int, int, int]) -> _Posted | None:
+    def _earliest(meeting: Meeting, key: tuple[int, int, int]) -> _Posted | None:
         """The recv that was posted first, of those for this source and those for any."""
         queues = [q for q in (meeting.recvs.get(key), meeting.any_recvs.get(key[1:])) if q]
         return min(queues, key=lambda queue: queue[0].call.event.index).popleft() if queues else None
@@ -246,14 +246,16 @@ def _peer(call: Call) -> int:
 class FakeTransport:
     """One rank's end of one group in the fake world."""
 
-    def __init__(self, exchange: Exchange, name: str, group_rank: int, timeout: timedelta) -> None:
+    def __init__(
+        self, exchange: Exchange, name: str, members: tuple[int, ...], group_rank: int, timeout: timedelta
+    ) -> None:
         self._exchange = exchange
-        self._name = name
+        self._meeting = exchange.meeting(name, members)
         self._group_rank = group_rank
         self._backend = FakeBackend(timeout)
 
     def start(self, call: Call) -> dist.Work:
-        return self._exchange.start(call, self._name, self._group_rank)
+        return self._exchange.start(call, self._meeting, self._group_rank)
 
     def backend_for(self, device: torch.device) -> FakeBackend:
         if device.type != "cpu":

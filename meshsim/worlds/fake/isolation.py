@@ -7,7 +7,6 @@ thread. What Python and torch keep per process is swapped here.
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -17,6 +16,7 @@ import torch
 
 from meshsim.errors import UsageError
 from meshsim.torch_private import C10dWorld
+from meshsim.worlds.fake import python_random
 
 _environ: Any = os.environ
 
@@ -39,7 +39,7 @@ class ProcessState:
     def __init__(self) -> None:
         self.c10d = C10dWorld()
         self.torch_random = torch.default_generator.get_state()
-        self.python_random = random.getstate()
+        self.python_random = python_random.save()
         self.numpy_bits: Any = None
         self.dtype = torch.get_default_dtype()
         self.environment: dict[Any, Any] = _environ._data
@@ -55,18 +55,22 @@ def _putenv(key: Any, value: Any) -> None:
         os.putenv(key, value)
 
 
-def _show_environment(old: dict[Any, Any], new: dict[Any, Any]) -> None:
-    """Swap ``os.environ``'s contents, and what C's ``getenv`` and child processes see.
+class _Environment(dict[Any, Any]):
+    """What ``os.environ`` holds while a rank runs. Notes which keys any rank has set, for they may differ."""
 
-    The mapping behind ``os.environ`` is replaced rather than edited, so that a hand-over costs the keys that differ.
-    """
-    _environ._data = new
-    for key, value in new.items():
-        if old.get(key) != value:
-            _putenv(key, value)
-    if len(old) != len(new) or any(key not in new for key in old):
-        for key in old.keys() - new.keys():
-            _putenv(key, None)
+    __slots__ = ("touched",)
+
+    def __init__(self, contents: Mapping[Any, Any], touched: set[Any]) -> None:
+        super().__init__(contents)
+        self.touched = touched
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.touched.add(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.touched.add(key)
+        super().__delitem__(key)
 
 
 class Isolation:
@@ -82,9 +86,9 @@ class Isolation:
         self._numpy = _numpy_random()
         if self._numpy is not None:
             self._outside.numpy_bits = self._numpy.get_bit_generator()
-        self._fresh_random = random.Random(seed).getstate()
+        self._fresh_random = python_random.fresh(seed)
         self._fresh_torch = torch.Generator().manual_seed(seed).get_state()
-        self._outside_environment = dict(_environ._data)
+        self._touched: set[Any] = set()
         self._installed = self._outside
 
     def environment_for(self, rank: int) -> Mapping[str, str]:
@@ -129,19 +133,29 @@ class Isolation:
         state.python_random = self._fresh_random
         state.numpy_bits = None if self._numpy is None else self._numpy.MT19937(self._seed)
         state.dtype = torch.float32
-        environment = dict(self._outside_environment)
+        state.environment = _Environment(self._outside.environment, self._touched)
         for key, value in self.environment_for(rank).items():
-            environment[_environ.encodekey(key)] = _environ.encodevalue(value)
-        state.environment = environment
+            state.environment[_environ.encodekey(key)] = _environ.encodevalue(value)
         state.cwd = self._outside.cwd
         state.excepthook = self._outside.excepthook
         state.modules = [dict(globals_) for globals_ in self._fresh_globals]
         return state
 
+    def _show_environment(self, new: dict[Any, Any]) -> None:
+        """Swap ``os.environ``'s contents, and what C's ``getenv`` and child processes see.
+
+        The mapping behind ``os.environ`` is replaced, not edited: a hand-over costs the keys that may differ.
+        """
+        old, _environ._data = _environ._data, new
+        for key in self._touched:
+            value = new.get(key)
+            if old.get(key) != value:
+                _putenv(key, value)
+
     def _capture(self, state: ProcessState) -> None:
         state.c10d.capture()
         state.torch_random = torch.default_generator.get_state()
-        state.python_random = random.getstate()
+        state.python_random = python_random.save()
         state.dtype = torch.get_default_dtype()
         state.environment = _environ._data
         state.cwd = _working_directory(state.cwd)
@@ -153,13 +167,13 @@ class Isolation:
         before, self._installed = self._installed, state
         state.c10d.install()
         torch.default_generator.set_state(state.torch_random)
-        random.setstate(state.python_random)
+        python_random.restore(state.python_random)
         if self._numpy is not None:
             self._numpy.set_bit_generator(state.numpy_bits)
         if torch.get_default_dtype() is not state.dtype:
             torch.set_default_dtype(state.dtype)
         if _environ._data is not state.environment:
-            _show_environment(_environ._data, state.environment)
+            self._show_environment(state.environment)
         if before.cwd != state.cwd:
             os.chdir(state.cwd)
         sys.excepthook = state.excepthook

@@ -154,7 +154,7 @@ class _Run:
     def _transport(
         self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
     ) -> Transport:
-        return FakeTransport(self._exchange, name, group_rank, timeout)
+        return FakeTransport(self._exchange, name, members, group_rank, timeout)
 
     # Ending
 

@@ -92,12 +92,18 @@ def _allowed(value: int, values: tuple[int, ...] | None) -> bool:
 
 
 def _sizes_if_valid(dims: ParallelDims, world_size: int, ep_scope: str) -> dict[str, int] | None:
-    try:
-        return sizes_of(dims, world_size, ep_scope)
-    except TopologyError:
-        if ep_scope == "stage":
-            raise
-        return None  # meshlib.topologies lists what fits the stage; fewer fit one replica
+    """The sizes of one of meshlib's canonical topologies, in which only dp_shard is to be filled in.
+
+    Resolving each would take most of the time that a matrix takes.
+    """
+    if ep_scope != "stage":
+        try:
+            return sizes_of(dims, world_size, ep_scope)
+        except TopologyError:
+            return None  # meshlib.topologies lists what fits the stage; fewer fit one replica
+    values = {axis: size or 1 for axis, size in dims.sizes().items()}
+    values["dp_shard"] = values["dp"] * values["cp"] // values["dp_replicate"]
+    return values
 
 
 def covering(candidates: Sequence[Chosen], cover: int | str | None, ep_scope: str = "stage") -> list[Chosen]:

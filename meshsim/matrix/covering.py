@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-_SEARCH_WORK = 150_000_000
+_SEARCH_WORK = 100_000_000
 """Table cells that the search may read; a few tenths of a second."""
 _SEARCH_ROUNDS = 600
 
@@ -50,7 +50,7 @@ class Covering:
         return max(self._sizes, default=0)
 
     def select(self, seed: int = 0) -> list[int]:
-        """Indices of the chosen rows, ascending."""
+        """Indices of the chosen rows, ascending; rows at the front of the list are preferred."""
         if not len(self._cells):
             return []
         best = self._without_spare(self._fill([]))
@@ -65,7 +65,7 @@ class Covering:
                 current = found
             if len(current) < len(best):
                 best = current
-        return sorted(best)
+        return self._shrunk(best)
 
     def _rounds(self, rows: int) -> int:
         work = max(1, self._cells.size * max(2, rows // 3))
@@ -91,6 +91,20 @@ class Covering:
             missing[self._cells[row]] = False
             gains = (missing * self._weights)[self._cells].sum(axis=1)
         return rows
+
+    def _shrunk(self, rows: list[int]) -> list[int]:
+        """Each row, the last first, gives way to the first row that has all that only it contains."""
+        times = np.bincount(self._cells[rows].reshape(-1), minlength=self.combinations)
+        chosen = set(rows)
+        for row in sorted(rows, reverse=True):
+            cells = self._cells[row]
+            times[cells] -= 1
+            needed = times[cells] == 0
+            fits = (self._cells[:row, needed] == cells[needed]).all(axis=1)
+            first = next((int(place) for place in np.flatnonzero(fits) if int(place) not in chosen), row)
+            chosen = (chosen - {row}) | {first}
+            times[self._cells[first]] += 1
+        return sorted(chosen)
 
     def _without_spare(self, rows: list[int]) -> list[int]:
         times = np.zeros(self.combinations, dtype=np.int64)

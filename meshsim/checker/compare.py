@@ -36,6 +36,8 @@ SEND_OPS = frozenset({"send", "isend"})
 RECV_OPS = frozenset({"recv", "irecv"})
 P2P_OPS = SEND_OPS | RECV_OPS
 BARRIERS = frozenset({"barrier", "monitored_barrier"})
+NON_MEMBER = "not a member"
+"""In the ``note`` of a call on a group that the rank isn't in; c10d only warns and returns."""
 LOCAL_SYNCHRONIZATION = "local_synchronization"
 """In the ``note`` of a ``new_group`` that only its members call, rightly."""
 
@@ -65,7 +67,12 @@ class CallPart(NamedTuple):
 
 def is_collective(event: TraceEvent) -> bool:
     """Whether all members of the event's group must make the call."""
-    return event.op not in P2P_OPS and event.op not in CREATION_OPS
+    return event.op not in P2P_OPS and event.op not in CREATION_OPS and not is_store_wait(event)
+
+
+def is_store_wait(event: TraceEvent) -> bool:
+    """Whether the rank waits for a key of the store, which any rank may set."""
+    return event.op.startswith("store")
 
 
 def canonical_op(op: str) -> str:

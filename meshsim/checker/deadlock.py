@@ -14,6 +14,7 @@ from meshsim.checker.compare import (
     CallPart,
     canonical_op,
     details_of,
+    is_store_wait,
     partition,
 )
 from meshsim.checker.kinds import advice_for, severity_of
@@ -37,6 +38,20 @@ if TYPE_CHECKING:
 _DIED = (RankState.KILLED, RankState.EXITED)
 _ENDED = (RankState.RETURNED, RankState.RAISED, *_DIED)
 _SHOWN_OF_CYCLE = 8
+WAITS = frozenset(
+    {
+        VerdictKind.DEADLOCK,
+        VerdictKind.EXTRA_CALL,
+        VerdictKind.GROUP_ORDER_CYCLE,
+        VerdictKind.HOST_SYNC_CYCLE,
+        VerdictKind.SEND_RECV_CYCLE,
+        VerdictKind.UNMATCHED_SEND,
+        VerdictKind.UNMATCHED_RECV,
+        VerdictKind.STUCK,
+        VerdictKind.TIMEOUT,
+    }
+)
+"""Kinds that say why ranks wait: they give way to whatever ended another rank."""
 
 
 @dataclass
@@ -93,14 +108,20 @@ def waiting_call(report: RankReport) -> TraceEvent | None:
 def _needs(calls: Replay, event: TraceEvent, missing: dict[Slot, list[int]]) -> list[int]:
     if event.op in P2P_OPS:
         if event.peer is None:
-            return [rank for rank in event.group if rank != event.rank]
+            return _all_but(event)
         return [] if calls.partner_has_come(event) else [event.peer]
+    if is_store_wait(event):
+        return _all_but(event)
     slot = calls.slot_of.get(id(event))
     if slot is None:
         return []
     if slot not in missing:
         missing[slot] = calls.missing(slot)
     return missing[slot]
+
+
+def _all_but(event: TraceEvent) -> list[int]:
+    return [rank for rank in event.group if rank != event.rank]
 
 
 def explain_deadlock(plan: MeshPlan | None, reports: Sequence[RankReport]) -> Finding:
@@ -130,12 +151,25 @@ def deadlock_is_certain(plan: MeshPlan | None, reports: Sequence[RankReport]) ->
     settled = {
         rank: needs
         for rank, needs in waits.needs.items()
-        if needs and (waits.pending[rank].peer is not None or waits.pending[rank].op not in RECV_OPS)
+        if needs and not _anybody_may_help(waits.pending[rank])
     }
     lists = {id(needs): needs for needs in settled.values()}
     ended = {key: [rank for rank in needs if waits.ended(rank)] for key, needs in lists.items()}
     waits.needs = {rank: ended[id(needs)] or needs for rank, needs in settled.items()}
     return _different_tags(waits) or _missing_call(waits, only_ended=True) or _cycle(waits)
+
+
+def _anybody_may_help(event: TraceEvent) -> bool:
+    return is_store_wait(event) or (event.op in RECV_OPS and event.peer is None)
+
+
+def explain_missing(waits: Waits, ended: Sequence[int]) -> Finding | None:
+    """The call that ranks wait in because some of ``ended`` never made it; None if nobody waits for them."""
+    gone = set(ended)
+    for rank, needs in waits.needs.items():
+        if gone.intersection(needs):
+            return _missing_finding(waits, rank, gone.__contains__)
+    return None
 
 
 # A call that a rank never made
@@ -169,6 +203,8 @@ def _missing_finding(waits: Waits, rank: int, gone: Any) -> Finding:
     missing = [other for other in waits.needs[rank] if gone(other)]
     if event.op in P2P_OPS:
         return _unmatched(waits, event, missing)
+    if is_store_wait(event):
+        return _never_set(waits, event, missing)
     return missing_at(waits, event, missing)
 
 
@@ -196,7 +232,9 @@ def missing_at(waits: Waits, event: TraceEvent, missing: Sequence[int]) -> Findi
             f"at {site_names(arrived)}: {absent}"
         )
         return Finding(kind, summary, here, (), {**details, "advice": advice_for(kind)}, severity_of(kind))
-    kind = VerdictKind.DEADLOCK
+    lives = any(not waits.ended(other) for other in missing)
+    kind = VerdictKind.STUCK if lives else VerdictKind.DEADLOCK
+    details["advice"] = advice_for(kind)
     sites = site_names(arrived)
     if event.op in BARRIERS:
         summary = (
@@ -209,7 +247,31 @@ def missing_at(waits: Waits, event: TraceEvent, missing: Sequence[int]) -> Findi
             f"{named_ranks(here)} {verb(here, 'waits', 'wait')} at {sites}; {absent}"
         )
     summary += details.pop("parting", "")
+    culprits = _not_merely_stopped(waits, missing)
+    return Finding(kind, summary, culprits, _others_waiting(waits, culprits), details, severity_of(kind))
+
+
+def _not_merely_stopped(waits: Waits, missing: Sequence[int]) -> tuple[int, ...]:
+    """The missing ranks, without those that the end of the run kept from coming."""
+    stopped = {rank for rank in missing if waits.reports[rank].state is RankState.STOPPED}
+    return tuple(rank for rank in sorted(missing) if rank not in stopped) or tuple(sorted(missing))
+
+
+def _never_set(waits: Waits, event: TraceEvent, missing: Sequence[int]) -> Finding:
+    kind = VerdictKind.DEADLOCK
+    site = site_name(event.site) if event.site is not None else stack_line(waits.reports[event.rank])
+    key = f" ({event.note})" if event.note else ""
+    summary = (
+        f"rank {event.rank} waits in {event.op} at {site or 'an unknown line'}{key}; "
+        f"{describe_states(waits, missing)}"
+    )
     culprits = tuple(sorted(missing))
+    details = {
+        "table": [table_row((event.rank,), event)],
+        "missing": list(missing),
+        "missing_table": _states_table(waits, missing),
+        "advice": advice_for(kind),
+    }
     return Finding(kind, summary, culprits, _others_waiting(waits, culprits), details, severity_of(kind))
 
 
@@ -271,6 +333,8 @@ def _ending(waits: Waits, report: RankReport) -> str:
         return f"was killed{f' by {report.signal}' if report.signal else ''}"
     if report.state is RankState.NOT_STARTED:
         return "never started"
+    if report.state is RankState.STOPPED:
+        return "was stopped before it came so far"
     where = stack_line(report)
     return "lives, outside of communication" + (f" at {where}" if where else "")
 
@@ -391,7 +455,9 @@ def _cycles_of(follow: dict[int, int | None]) -> list[list[int]]:
 def _kind_of_cycle(events: Sequence[TraceEvent]) -> tuple[VerdictKind, str]:
     if all(event.op in P2P_OPS for event in events):
         return VerdictKind.SEND_RECV_CYCLE, "sends and receives wait in a cycle"
-    on_host = any(event.op in P2P_OPS or event.op in BARRIERS or event.async_op for event in events)
+    on_host = any(
+        event.op in P2P_OPS | BARRIERS or event.async_op or is_store_wait(event) for event in events
+    )
     if on_host:
         return VerdictKind.HOST_SYNC_CYCLE, "ranks wait for each other in a cycle"
     if len({(event.group, event.group_name) for event in events}) > 1:

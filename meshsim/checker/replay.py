@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from meshsim.checker.compare import (
     CREATION_OPS,
     LOCAL_SYNCHRONIZATION,
+    NON_MEMBER,
     RECV_OPS,
     SEND_OPS,
     canonical_op,
     is_collective,
+    is_store_wait,
 )
 from meshsim.faults import fired_fault
 from meshsim.trace import CallState, TraceEvent
@@ -87,7 +89,7 @@ def replay(traces: Sequence[Sequence[TraceEvent]]) -> Replay:
         created = 0
         whole = not trace or trace[0].index == 0
         for event in trace:
-            if was_left_out(event):
+            if was_left_out(event) or NON_MEMBER in event.note or is_store_wait(event):
                 continue
             if event.op in CREATION_OPS:
                 if not event.internal and not is_local_creation(event):

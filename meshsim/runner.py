@@ -102,7 +102,7 @@ def run_request(request: RunRequest, world: World, *, name: str = "", topology: 
     report = world.run(request)
     result.ranks = report.ranks
     result.duration = report.duration
-    result.verdict = judge(request.plan, report, profile=request.profile)
+    result.verdict = judge(request.plan, report, backend=world.backend, profile=request.profile)
     return result
 
 

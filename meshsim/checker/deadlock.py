@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from meshsim.checker.certain import first_mismatch
 from meshsim.checker.compare import (
     BARRIERS,
     P2P_OPS,
@@ -129,8 +130,6 @@ def explain_deadlock(plan: MeshPlan | None, reports: Sequence[RankReport]) -> Fi
 
     ``reports`` hold every rank's state, trace and pending call. Takes time linear in the events.
     """
-    from meshsim.checker.certain import first_mismatch
-
     waits = waits_of(reports)
     return (
         first_mismatch(waits.calls)

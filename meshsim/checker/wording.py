@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from meshsim.trace import SourceLine, TraceEvent
@@ -90,6 +90,11 @@ def tensor_name(event: TraceEvent) -> str | None:
     )
     found = re.search(pattern, event.site.text)
     return found.group(1) if found else None
+
+
+def row_site(row: Mapping[str, Any]) -> str:
+    """The line of a table's row: ``train.py:12``."""
+    return f"{os.path.basename(row['file'])}:{row['line']}" if row["file"] else "an unknown line"
 
 
 def table_row(ranks: Sequence[int], event: TraceEvent) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""Binding a plan to live meshes: agree, create the groups, make the meshes, verify them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from meshlib.agreement import Round
+from meshlib.errors import MeshError
+from meshlib.grid import Grid
+from meshlib.groups import GroupOptions, Groups
+from meshlib.live import LiveMesh, make_live_mesh
+from meshlib.plan import MeshPlan
+from meshlib.stage_meshes import StageMesh, expert_axes, stage_mesh, stage_ranks
+from meshlib.torch_private import group_timeout
+
+_DENSE = ("dp", "cp", "tp")
+_FSDP = ("fsdp_replicate", "fsdp_shard", "tp")
+
+
+@dataclass
+class Binding:
+    """The live meshes of one context, and the groups that they stand on."""
+
+    groups: Groups
+    device_mesh: LiveMesh
+    fsdp_non_moe_mesh: LiveMesh
+    fsdp_moe_mesh: LiveMesh | None
+    pp_mesh: LiveMesh
+
+
+def world_round(device_type: str, timeout: timedelta | None) -> Round:
+    """The agreement of all ranks of the world."""
+    world = dist.group.WORLD
+    limit = timeout or group_timeout(world, torch.device(device_type)) or timedelta(minutes=30)
+    return Round(range(world.size()), "world", limit)
+
+
+def bind(plan: MeshPlan, device_type: str, options: GroupOptions, timeout: timedelta | None) -> Binding:
+    """Live meshes of a plan on the default process group. Every rank of the world calls it."""
+    rank = dist.get_rank()
+    agreed = world_round(device_type, timeout)
+    agreed.agree(rank, {**plan._content(), "device_type": device_type})
+    groups = Groups(agreed.name, options, device_type)
+    try:
+        return _make_meshes(plan, device_type, groups, rank)
+    except BaseException:
+        groups.close()
+        raise
+
+
+def group_axes(plan: MeshPlan) -> tuple[str, ...]:
+    """The axes that a binding makes groups for, in the order in which every rank makes them."""
+    axes = ("pp", *_DENSE, "fsdp_replicate", "fsdp_shard", "dp_cp")
+    return axes if plan.dims.ep_size == 1 else (*axes, "edp_replicate", "edp_shard", "ep")
+
+
+def _make_meshes(plan: MeshPlan, device_type: str, groups: Groups, rank: int) -> Binding:
+    # One axis after the other: the groups of an axis don't share ranks, so no two ranks can wait for each other.
+    made = {axis: groups.get(axis, plan.group(axis, rank)) for axis in group_axes(plan)}
+    stage = _stage_root(plan, device_type, groups, rank)
+
+    def mesh(part: StageMesh) -> LiveMesh:
+        shares_ranks = part.grid.ranks == stage.ranks
+        live = make_live_mesh(
+            part.grid,
+            part.axes,
+            groups=groups,
+            device_type=device_type,
+            coordinate=part.coordinate,
+            own=tuple(made[axis] for axis in part.axes),
+            rank_map=stage.rank_map if shares_ranks else None,
+            under=stage.mesh if shares_ranks else None,
+        )
+        _verify(live, part, plan, rank)
+        return live
+
+    device_mesh = mesh(stage_mesh(plan, "dense", _DENSE, rank))
+    fsdp = mesh(stage_mesh(plan, "fsdp", _FSDP, rank))
+    moe = mesh(stage_mesh(plan, "expert", expert_axes(plan), rank)) if plan.dims.ep_size > 1 else None
+    pp_ranks = plan.group("pp", rank)
+    pp = make_live_mesh(
+        Grid(pp_ranks, (len(pp_ranks),)),
+        ("pp",),
+        groups=groups,
+        device_type=device_type,
+        coordinate=(pp_ranks.index(rank),),
+        own=(made["pp"],),
+    )
+    device_mesh["dp", "cp"].flatten("dp_cp")
+    return Binding(groups, device_mesh, fsdp, moe, pp)
+
+
+@dataclass
+class _Stage:
+    ranks: Any
+    rank_map: torch.Tensor
+    mesh: LiveMesh
+
+
+def _stage_root(plan: MeshPlan, device_type: str, groups: Groups, rank: int) -> _Stage:
+    """The stage's ranks as a 1-D mesh: torch's root for all views, so that their slices can be combined."""
+    ranks = stage_ranks(plan, rank)
+    with torch.device("cpu"):
+        rank_map = (
+            torch.arange(ranks.start, ranks.stop, dtype=torch.int)
+            if isinstance(ranks, range)
+            else torch.tensor(ranks, dtype=torch.int)
+        )
+    grid = Grid(ranks, (len(ranks),))
+    mesh = make_live_mesh(
+        grid,
+        ("stage",),
+        groups=groups,
+        device_type=device_type,
+        coordinate=None,
+        own=(),
+        rank_map=rank_map,
+    )
+    return _Stage(grid.ranks, rank_map, mesh)
+
+
+def _verify(mesh: LiveMesh, part: StageMesh, plan: MeshPlan, rank: int) -> None:
+    """Each axis's group, coordinate and local rank against the plan."""
+    for place, axis in enumerate(part.axes):
+        ranks = plan.group(axis, rank)
+        held = tuple(dist.get_process_group_ranks(mesh.get_group(place)))
+        local = mesh.get_local_rank(place)
+        if held != ranks or ranks[local] != rank or (mesh.get_coordinate() or ())[place] != local:
+            raise MeshError(
+                f"rank {rank}: the {axis} axis of the mesh has the group {held} and coordinate {local}, "
+                f"the plan {ranks} and {ranks.index(rank)}"
+            )

@@ -6,8 +6,11 @@ one clear line instead of an ``AttributeError`` from deep inside a rank.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -132,3 +135,62 @@ def in_autograd_backward() -> bool:
     """Whether the calling thread is inside ``backward()``. Tried on 2.13.0."""
     task: int = _private(torch._C, "_current_graph_task_id")()
     return task != -1
+
+
+def start_gloo_group(
+    store: dist.Store, group_rank: int, *, members: tuple[int, ...], name: str, timeout: timedelta, host: str
+) -> tuple[dist.ProcessGroup, Any]:
+    """A group of torch's own gloo backend that c10d's tables don't know, and its backend object.
+
+    All groups of a process share one device: a device has a thread of its own, and ending that takes 10 ms.
+    Tried on 2.13.0.
+    """
+    kind = dist.ProcessGroupGloo
+    options = _private(kind, "_Options")()
+    options._timeout = timeout
+    options._devices = [_gloo_device(host)]
+    options.global_ranks_in_group = list(members)
+    options.group_name = name
+    backend = kind(store, group_rank, len(members), options)
+    group = dist.ProcessGroup(store, group_rank, len(members))
+    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+    group._set_group_name(name)
+    return group, backend
+
+
+@cache
+def _gloo_device(host: str) -> Any:
+    return _private(dist.ProcessGroupGloo, "create_device")(hostname=host)
+
+
+def forget_device_meshes() -> None:
+    """Empty what DTensor remembers of meshes: results cached for an equal mesh whose groups are gone.
+
+    Tried on 2.13.0. Does nothing where DTensor has not been imported.
+    """
+    api = sys.modules.get("torch.distributed.tensor._api")
+    if api is None:
+        return
+    propagator = _private(_private(api.DTensor, "_op_dispatcher"), "sharding_propagator")
+    propagator.propagate_op_sharding.cache_clear()
+    _private(type(propagator), "_propagate_tensor_meta_cached").cache_clear()
+    _private(torch._C, "_clear_DTensor_sharding_propagator_cache")()
+    _private(sys.modules["torch.distributed.tensor._random"], "_rng_tracker")
+    sys.modules["torch.distributed.tensor._random"].__dict__["_rng_tracker"] = None
+
+
+def mode_stack_depths() -> tuple[int, int]:
+    """How many dispatch modes and function modes the calling thread has entered. Tried on 2.13.0."""
+    dispatch = _private(torch._C, "_len_torch_dispatch_stack")()
+    function = _private(torch._C, "_len_torch_function_stack")()
+    return dispatch, function
+
+
+def mode_stack_tops() -> tuple[Any, Any]:
+    """The innermost dispatch mode and function mode of the calling thread, None where there is none."""
+    dispatch, function = mode_stack_depths()
+    return (
+        _private(torch._C, "_get_dispatch_stack_at")(dispatch - 1) if dispatch else None,
+        _private(torch._C, "_get_function_stack_at")(function - 1) if function else None,
+    )

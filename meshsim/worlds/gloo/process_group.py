@@ -1,0 +1,105 @@
+"""The rank's process groups: recorded, carried by torch's own gloo groups, connected until all ranks end."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from meshsim import torch_private
+from meshsim.worlds.gloo.environment import LOOPBACK
+from meshsim.worlds.gloo.messages import RunOrder
+from meshsim.worlds.recording import Call, Recorder, RecordingGroup, Transport
+
+_DEFAULT_GROUP = "0"
+# c10d's own; the run's deadline is what ends a run.
+_TIMEOUT = timedelta(minutes=30)
+
+
+class GlooTransport:
+    """Hands a rank's calls on one group to torch's own gloo group."""
+
+    def __init__(self, group: Any, backend: Any) -> None:
+        self._group = group
+        self._backend = backend
+
+    def start(self, call: Call) -> dist.Work:
+        work: dist.Work = getattr(self._group, call.method)(*call.arguments)
+        return work
+
+    def backend_for(self, device: torch.device) -> Any:
+        return self._backend
+
+    def close(self) -> None:
+        """Nothing yet: a connection closed by one rank would be an error in the ranks that still use it."""
+
+    def let_go(self) -> tuple[dist.ProcessGroup, Any]:
+        """Give the connections away, once all ranks have ended."""
+        held = self._group, self._backend
+        self._group = self._backend = None
+        return held
+
+
+class GlooGroups:
+    """All groups that a rank made in a run."""
+
+    def __init__(self, order: RunOrder, recorder: Recorder) -> None:
+        self.world: dist.ProcessGroup | None = None
+        self._order = order
+        self._recorder = recorder
+        self._made: list[GlooTransport] = []
+
+    def join_world(self) -> None:
+        """Meet the other ranks at the parent's store and start the default process group."""
+        order = self._order
+        client = dist.TCPStore(
+            LOOPBACK, order.store_port, None, False, timeout=_TIMEOUT, wait_for_workers=False
+        )
+        store = dist.PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", client)
+        members = tuple(range(order.world_size))
+        self.world = RecordingGroup(
+            store,
+            order.rank,
+            members=members,
+            name=_DEFAULT_GROUP,
+            timeout=_TIMEOUT,
+            recorder=self._recorder,
+            factory=self._make,
+        )
+        torch_private.install_default_group(
+            self.world, store, _DEFAULT_GROUP, ranks={rank: rank for rank in members}
+        )
+
+    def _make(
+        self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
+    ) -> Transport:
+        group, backend = torch_private.start_gloo_group(
+            store, group_rank, members=members, name=name, timeout=timeout, host=LOOPBACK
+        )
+        transport = GlooTransport(group, backend)
+        self._made.append(transport)
+        return transport
+
+    def close(self) -> None:
+        """Take the groups out of c10d and let go of them. A default group that is gone is left alone."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self.world = None
+        held = [transport.let_go() for transport in self._made]
+        # Ending a connection waits for gloo's loop, 10 ms each: the next run need not wait for that.
+        thread = threading.Thread(target=_let_go, args=(held,), name=RELEASER, daemon=True)
+        thread.start()
+
+
+RELEASER = "meshsim-release"
+
+
+def _let_go(held: list[tuple[dist.ProcessGroup, Any]]) -> None:
+    # Backends last: their destructor runs without the interpreter's lock, that of a group doesn't.
+    backends = [backend for _, backend in held]
+    held.clear()
+    while backends:
+        backends.pop()

@@ -1,0 +1,33 @@
+"""What the parent and its fork server say to each other: small records of fixed size."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+REQUEST = struct.Struct("!BQ")
+NOTICE = struct.Struct("!BQqq")
+FILES_OF_A_WORKER = 4
+"""Sent with each fork request: the control socket, and the files for stdout, stderr and fatal errors."""
+
+
+class Ask(IntEnum):
+    """Requests: an operation and a worker's number."""
+
+    FORK = 1
+    KILL = 2
+    SHOW_STACKS = 3
+    STOP = 4
+
+
+class Tell(IntEnum):
+    """Notices: an operation, a worker's number and two values."""
+
+    READY = 1
+    """The server takes requests; the first value is its number of threads."""
+    FORKED = 2
+    """The process id."""
+    NOT_FORKED = 3
+    """An errno, or 0 and the number of threads."""
+    ENDED = 4
+    """The exit code, or minus the signal's number."""

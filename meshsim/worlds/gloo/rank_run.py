@@ -1,0 +1,120 @@
+"""One rank of one run, inside a worker."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from meshsim.errors import MeshsimError
+from meshsim.failure import failure_from
+from meshsim.report import RankFailure, RankState
+from meshsim.worlds.gloo.environment import rank_environment
+from meshsim.worlds.gloo.frames import BlockingChannel
+from meshsim.worlds.gloo.messages import Ended, RunOrder, Started
+from meshsim.worlds.gloo.process_group import GlooGroups
+from meshsim.worlds.gloo.receiving import load_request
+from meshsim.worlds.gloo.returning import pack_exception, pack_value
+from meshsim.worlds.rank_program import run_rank
+from meshsim.worlds.recording import Recorder
+
+
+class LeftProcessGroup(MeshsimError):
+    """The scenario started a default process group of its own and left it."""
+
+
+class RankRun:
+    """What the main thread does with an order. The control thread reads ``recorder`` meanwhile."""
+
+    def __init__(self, order: RunOrder, channel: BlockingChannel) -> None:
+        self.order = order
+        self.recorder = Recorder(order.rank, _clock_of(order.began))
+        self.released = threading.Event()
+        self.has_ended = False
+        self._channel = channel
+        self._groups = GlooGroups(order, self.recorder)
+
+    def execute(self, request: bytes) -> None:
+        """Run the rank, hand in its end, and tear down once every rank has ended."""
+        ended, blob = self._outcome(request)
+        self.has_ended = True
+        self._channel.send(ended, blob)
+        self.released.wait()
+        self._groups.close()
+
+    def _outcome(self, request: bytes) -> tuple[Ended, bytes]:
+        try:
+            value = pack_value(self._scenario(request))
+        except SystemExit as error:
+            code = _exit_code(error)
+            return self._end(RankState.EXITED, failure_from(error), error, exit_code=code)
+        except BaseException as error:  # noqa: BLE001 - whatever a rank raises is its result
+            return self._end(RankState.RAISED, failure_from(error), error)
+        return Ended(self.order.run, RankState.RETURNED, self._now(), trace=self.recorder.events), value
+
+    def _end(
+        self, state: RankState, failure: RankFailure, error: BaseException, exit_code: int | None = None
+    ) -> tuple[Ended, bytes]:
+        now = self._now()
+        failure.exception = None
+        packed = pack_exception(error)
+        # The frames hold the scenario's tensors and groups; the text has been taken.
+        traceback.clear_frames(error.__traceback__)
+        return Ended(self.order.run, state, now, failure, exit_code, self.recorder.events), packed
+
+    def _scenario(self, request: bytes) -> Any:
+        order = self.order
+        local_rank = order.rank % order.node_size
+        rank_environment(order)
+        self._groups.join_world()
+        self._channel.send(Started(order.run))
+        loaded = load_request(request)
+        _seed_everything(loaded.seed)
+        value = run_rank(
+            loaded,
+            rank=order.rank,
+            local_rank=local_rank,
+            device=torch.device("cpu"),
+            recorder=self.recorder,
+        )
+        self._refuse_left_group()
+        sys.stdout.flush()
+        return value
+
+    def _refuse_left_group(self) -> None:
+        if dist.is_initialized() and dist.group.WORLD is not self._groups.world:
+            raise LeftProcessGroup(
+                "left a process group: the scenario started a default process group of its own; "
+                "end it with torch.distributed.destroy_process_group() before returning"
+            )
+
+    def _now(self) -> float:
+        return time.monotonic() - self.order.began
+
+
+def _clock_of(began: float) -> Callable[[], float]:
+    """A clock whose first reading is when the run began, so that all ranks' traces share one zero."""
+    readings = iter([began])
+    return lambda: next(readings, None) or time.monotonic()
+
+
+def _exit_code(error: SystemExit) -> int:
+    """What the process would have ended with."""
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+def _seed_everything(seed: int) -> None:
+    """Every rank starts from the run's seed; a scenario that wants ranks to differ adds its rank itself."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)

@@ -20,6 +20,11 @@ _KIND_OF_STATE = {
     RankState.EXITED: VerdictKind.EXITED,
     RankState.KILLED: VerdictKind.KILLED,
 }
+_KIND_OF_ERROR = {
+    "UnsupportedCall": VerdictKind.UNSUPPORTED,
+    "PlanDisagreement": VerdictKind.PLAN_MISMATCH,
+}
+"""Errors of meshlib and meshsim that are one of the kinds."""
 # c10d's own words (torch 2.13) for a rank that isn't in the group of the call.
 _NOT_IN_GROUP = re.compile(
     r"(Global|Group) rank (-?\d+) is not part of group(?:.*?ranks \[([\d, ]*)\])?", re.DOTALL
@@ -124,6 +129,9 @@ def _more_exactly(
     """A raised error that is one of the other kinds."""
     if kind is not VerdictKind.RAISED or report.failure is None:
         return kind, details
+    named = _KIND_OF_ERROR.get(report.failure.type.rpartition(".")[2])
+    if named is not None:
+        return named, {"advice": advice_for(named)}
     rank_kind = _NOT_IN_GROUP.search(report.failure.message)
     if rank_kind is not None:
         kind = VerdictKind.WRONG_RANK_KIND

@@ -89,7 +89,7 @@ def lacking_on(backend: str, traces: Sequence[Sequence[TraceEvent]]) -> list[Fin
     known: dict[object, str | None] = {}
     for trace in traces:
         for event in trace:
-            if event.internal:
+            if event.internal or event.state is CallState.FAILED:
                 continue
             key = (event.op, event.dtype, event.reduce_op, event.op in RECV_OPS and event.peer is None)
             if event.op not in SEND_OPS and not (event.shapes and () in event.shapes):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from meshsim.checker.buffers import merge_alike
 from meshsim.checker.certain import first_mismatch, mismatch_warnings
 from meshsim.checker.deadlock import WAITS, Waits, explain_deadlock, explain_missing, waits_of
 from meshsim.checker.ends import ended_on_their_own, failures_table, stuck_or_late, unfinished
@@ -67,9 +68,8 @@ def judge(
             break
     if head is None:
         return Verdict(VerdictKind.PASSED, _passed(case), details=case.common_details(), warnings=warnings)
-    also.extend(
-        finding for finding in report.findings if finding is not head and finding not in also + warnings
-    )
+    waits = [finding for finding in report.findings if finding.kind in WAITS and finding is not head]
+    also.extend(finding for finding in waits if finding not in also)
     return _verdict(case, head, warnings, also)
 
 
@@ -122,7 +122,7 @@ class _Case:
 
 
 def _world_findings(case: _Case) -> list[Finding]:
-    return [finding for finding in case.report.findings if finding.kind not in WAITS]
+    return merge_alike([finding for finding in case.report.findings if finding.kind not in WAITS])
 
 
 def _lacking(case: _Case) -> list[Finding]:

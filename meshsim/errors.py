@@ -25,6 +25,10 @@ class CannotRun(MeshsimError, RuntimeError):
     """
 
 
+class UnsupportedCall(MeshsimError, RuntimeError):
+    """Raised in a rank for a call that the backend, or the backend of the run's profile, doesn't have."""
+
+
 class RunFailed(MeshsimError, AssertionError):
     """Raised by ``meshsim.run(..., raises=True)`` when the run failed; ``result`` holds the whole of it."""
 

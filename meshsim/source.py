@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import linecache
 import os
-import sys
 from functools import lru_cache
 from types import FrameType, TracebackType
 
+import meshlib
 from meshsim.trace import SourceLine
 
 _HARNESS_ROOTS = tuple(
-    os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (__file__, getattr(sys.modules.get("meshlib"), "__file__", None) or __file__)
+    os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, meshlib.__file__)
 )
 _LIBRARY_PARTS = (f"{os.sep}torch{os.sep}", f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}")
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -22,15 +21,22 @@ _SCENARIOS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scenarios
 
 @lru_cache(maxsize=4096)
 def is_user_file(filename: str) -> bool:
-    """Whether a code object's file belongs to the user (or to a scenario), not to torch, Python or meshsim."""
+    """Whether a code object's file is the user's (or a scenario's), not torch's, Python's or meshsim's."""
     if filename.startswith("<frozen ") or any(part in filename for part in _LIBRARY_PARTS):
         return False
     path = os.path.abspath(filename)
     if path.startswith(_SCENARIOS):
         return True
-    if path.startswith(_HARNESS_ROOTS):
+    if is_harness_file(filename):
         return False
     return not (path.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in path)
+
+
+@lru_cache(maxsize=4096)
+def is_harness_file(filename: str) -> bool:
+    """Whether a code object's file is meshsim's or meshlib's own; the built-in scenarios don't count."""
+    path = os.path.abspath(filename)
+    return path.startswith(_HARNESS_ROOTS) and not path.startswith(_SCENARIOS)
 
 
 def source_line(filename: str, line: int, function: str) -> SourceLine:

@@ -10,19 +10,30 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
 
+from meshsim.checker.compare import LOCAL_SYNCHRONIZATION
 from meshsim.source import user_line
 from meshsim.trace import CallState, TraceEvent
+from meshsim.verdict import Finding
+from meshsim.worlds.watch import AccessWatch
+
+if TYPE_CHECKING:
+    from meshsim.worlds.injection import Injection
 
 Tensors = list[torch.Tensor]
 
 POINT_TO_POINT = frozenset({"send", "recv"})
+
+
+def is_deferred(event: TraceEvent) -> bool:
+    """Whether the caller may go on before the result is there. c10d's isend and send look the same from here."""
+    return event.async_op or event.op in POINT_TO_POINT
 
 
 @dataclass(slots=True)
@@ -65,7 +76,7 @@ class GroupFactory(Protocol):
 
 
 class Recorder:
-    """One rank's trace, and the hooks around each call."""
+    """One rank's trace, the checks before each call, and what was seen to go wrong."""
 
     def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.rank = rank
@@ -73,8 +84,15 @@ class Recorder:
         self.internal = False
         """While true, calls are meshsim's own (binding the mesh)."""
         self.axis_of: Callable[[tuple[int, ...]], str] = lambda members: ""
-        self.before: Callable[[Call], None] | None = None
+        self.injection: Injection | None = None
+        """The faults of the run that concern this rank."""
+        self.checks: tuple[Callable[[Call], None], ...] = ()
         """Called before a call is handed over; may raise (faults, refusals)."""
+        self.findings: list[Finding] = []
+        """What this rank was seen to do wrong, besides what the traces tell."""
+        self.moving_data = False
+        """While true, tensors are touched by the harness, not by the scenario."""
+        self.watch = AccessWatch(rank, self.findings.append, lambda: self.moving_data or self.internal)
         self._clock = clock
         self._began = clock()
         self.groups_asked_for = 0
@@ -83,7 +101,9 @@ class Recorder:
     def elapsed(self) -> float:
         return self._clock() - self._began
 
-    def record(self, op: str, members: tuple[int, ...], group_name: str, number: int, **facts: Any) -> TraceEvent:
+    def record(
+        self, op: str, members: tuple[int, ...], group_name: str, number: int, **facts: Any
+    ) -> TraceEvent:
         """Append the event of a call that is about to be made."""
         event = TraceEvent(
             rank=self.rank,
@@ -100,12 +120,20 @@ class Recorder:
         self.events.append(event)
         return event
 
+    def again(self, call: Call, number: int) -> Call:
+        """The same call made once more, with an event of its own."""
+        event = replace(call.event, index=len(self.events), number=number)
+        self.events.append(event)
+        return replace(call, event=event)
+
     def completed(self, event: TraceEvent) -> None:
+        self.watch.end(event)
         if event.state is CallState.ISSUED:
             event.state = CallState.COMPLETED
             event.finished = self.elapsed()
 
     def failed(self, event: TraceEvent) -> None:
+        self.watch.end(event)
         event.state = CallState.FAILED
         event.finished = self.elapsed()
 
@@ -158,10 +186,11 @@ def reduce_op_name(reduce_op: Any) -> str:
 class RecordedWork(dist.Work):  # type: ignore[misc]
     """A work whose waiting and completion show in the trace."""
 
-    def __init__(self, work: dist.Work, event: TraceEvent, recorder: Recorder) -> None:
+    def __init__(self, work: dist.Work, call: Call, recorder: Recorder) -> None:
         super().__init__()
         self._work = work
-        self._event = event
+        self._call = call
+        self._event = call.event
         self._recorder = recorder
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
@@ -171,10 +200,16 @@ class RecordedWork(dist.Work):  # type: ignore[misc]
         except BaseException:
             self._recorder.failed(self._event)
             raise
-        self._recorder.completed(self._event)
+        self._complete()
         if self._event.op == "recv" and self._event.peer is None:
             self._event.peer = self._event.group[self._work._source_rank()]
         return bool(done)
+
+    def _complete(self) -> None:
+        first = self._event.state is CallState.ISSUED
+        self._recorder.completed(self._event)
+        if first and self._event.op == "reduce" and self._event.root != self._event.rank:
+            self._recorder.watch.leave_undefined(self._event, self._call.outputs)
 
     def synchronize(self) -> None:
         self.wait()
@@ -183,7 +218,7 @@ class RecordedWork(dist.Work):  # type: ignore[misc]
         done = bool(self._work.is_completed())
         if done:
             self._event.waited = True
-            self._recorder.completed(self._event)
+            self._complete()
         return done
 
     def is_success(self) -> bool:
@@ -202,10 +237,43 @@ class RecordedWork(dist.Work):  # type: ignore[misc]
     source_rank = _source_rank
 
     def get_future(self) -> Any:
+        # From here on the future says when the result is there, and its callbacks may read it.
         self._event.waited = True
+        self._recorder.watch.end(self._event)
         future = self._work.get_future()
         if future.done():
-            self._recorder.completed(self._event)
+            self._complete()
+        return future
+
+
+class SkippedWork(dist.Work):  # type: ignore[misc]
+    """Of a call that an injected fault left out: done, and nothing has happened.
+
+    To the checker the event is no call on the group, only a mark that the fault fired.
+    """
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._outputs = call.outputs
+        event = call.event
+        event.group, event.group_name = (event.rank,), ""
+        event.state, event.waited = CallState.COMPLETED, True
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def result(self) -> Tensors:
+        return self._outputs
+
+    def get_future(self) -> Any:
+        future: torch.futures.Future[Tensors] = torch.futures.Future()
+        future.set_result(self._outputs)
         return future
 
 
@@ -342,6 +410,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
             members,
             group_name,
             self._recorder.groups_asked_for,
+            note="" if group_name.isdecimal() else LOCAL_SYNCHRONIZATION,
             axis=self._recorder.axis_of(members),
         )
         self._recorder.groups_asked_for += 1
@@ -395,14 +464,32 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
         )
         call = Call(event, method, arguments, inputs, outputs, root, peer)
         try:
-            if self._recorder.before is not None:
-                self._recorder.before(call)
-            work: dist.Work = RecordedWork(self._transport.start(call), event, self._recorder)
+            work = self._start(call)
         except BaseException:
             self._recorder.failed(event)
             raise
         if self._coalescing is not None:
             self._coalescing.append(work)
+        return work
+
+    def _start(self, call: Call) -> dist.Work:
+        injection = self._recorder.injection
+        fired = injection.before(call) if injection is not None else None
+        if fired == "skip":
+            self._collectives -= call.event.op not in POINT_TO_POINT
+            return SkippedWork(call)
+        if fired == "duplicate":
+            self._hand_over(
+                self._recorder.again(call, self._number(call.event.op, call.peer, call.event.tag))
+            ).wait()
+        return self._hand_over(call)
+
+    def _hand_over(self, call: Call) -> dist.Work:
+        for check in self._recorder.checks:
+            check(call)
+        work = RecordedWork(self._transport.start(call), call, self._recorder)
+        if is_deferred(call.event):
+            self._recorder.watch.begin(call.event, call.inputs, call.outputs)
         return work
 
     def _start_coalescing(self, device: torch.device) -> None:

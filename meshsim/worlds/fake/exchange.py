@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+
 import torch
 import torch.distributed as dist
 
 from meshsim.checker.compare import compare_calls, compare_p2p
 from meshsim.trace import TraceEvent
-from meshsim.verdict import Finding
+from meshsim.verdict import Finding, Severity
 from meshsim.worlds.fake import kernels
 from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.work import FakeWork
-from meshsim.worlds.recording import POINT_TO_POINT, Call
+from meshsim.worlds.recording import POINT_TO_POINT, Call, Recorder, is_deferred
 
 # A rank that polls a work while no other rank can go on would poll for ever. Programs that poll a fixed number of
 # times and then do something else stay far below this.
@@ -54,8 +57,16 @@ class Meeting:
 class Exchange:
     """Shared by all ranks of one run; only the rank that holds the baton touches it."""
 
-    def __init__(self, scheduler: Scheduler, seed: int, *, shuffle_reductions: bool = False) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        recorders: list[Recorder],
+        seed: int,
+        *,
+        shuffle_reductions: bool = False,
+    ) -> None:
         self.scheduler = scheduler
+        self._recorders = recorders
         self.findings: list[Finding] = []
         self.blocked: dict[int, TraceEvent] = {}
         """The call that each parked rank waits in."""
@@ -78,7 +89,7 @@ class Exchange:
             self._post(meeting, call, work, group_rank)
         else:
             self._arrive(meeting, call, work, group_rank)
-        if _is_deferred(event):
+        if is_deferred(event):
             self._outstanding.setdefault(event.rank, []).append(work)
         return work
 
@@ -104,13 +115,11 @@ class Exchange:
             self._complete([c for c in slot.calls if c is not None], [w for w in slot.works if w is not None])
 
     def _complete(self, calls: list[Call], works: list[FakeWork]) -> None:
-        finding = compare_calls([call.event for call in calls])
-        if finding is not None:
-            self._end_run(finding)
+        self._check(compare_calls([call.event for call in calls]))
         order = None
         if self._shuffle and calls[0].event.reduce_op:
             order = self._random.sample(range(len(calls)), len(calls))
-        with torch.inference_mode():
+        with self._moving_data():
             for work, delivery in zip(works, kernels.deliveries(calls, order), strict=True):
                 self._hand_over(work, delivery)
         self._wake(works)
@@ -118,7 +127,7 @@ class Exchange:
     def _hand_over(self, work: FakeWork, delivery: kernels.Delivery) -> None:
         """Write the result at once where the rank is waiting for it, keep it otherwise."""
         work.ready = True
-        if not _is_deferred(work.event) or self._waiting.get(work.rank) is work:
+        if not is_deferred(work.event) or self._waiting.get(work.rank) is work:
             kernels.write(delivery)
         else:
             work.delivery = kernels.kept(delivery)
@@ -129,10 +138,32 @@ class Exchange:
             del self._waiting[rank]
         self.scheduler.wake(waiting)
 
-    def _end_run(self, finding: Finding) -> None:
+    def _check(self, finding: Finding | None) -> None:
+        """Keep a finding; end the run where no value can be right. Nothing has been delivered yet."""
+        if finding is None:
+            return
         self.findings.append(finding)
-        self.scheduler.stop()
-        raise RankStopped
+        if finding.severity is not Severity.WARNING:
+            last = self.scheduler.current
+            if last is not None:
+                self.blocked[last] = self._recorders[last].events[-1]
+            self.scheduler.stop()
+            raise RankStopped
+
+    @contextmanager
+    def _moving_data(self) -> Iterator[None]:
+        """The harness touches tensors of all ranks, in the thread of whichever rank came last."""
+        here = self.scheduler.rank_here()
+        recorder = self._recorders[here] if here is not None else None
+        if recorder is not None:
+            recorder.moving_data = True
+        try:
+            # Neither autograd nor version counters are to see what a backend writes behind their backs.
+            with torch.inference_mode():
+                yield
+        finally:
+            if recorder is not None:
+                recorder.moving_data = False
 
     # Point to point
 
@@ -169,11 +200,9 @@ class Exchange:
         return min(queues, key=lambda queue: queue[0].call.event.index).popleft() if queues else None
 
     def _transfer(self, send: _Posted, recv: _Posted, source: int) -> None:
-        finding = compare_p2p(send.call.event, recv.call.event)
-        if finding is not None:
-            self._end_run(finding)
+        self._check(compare_p2p(send.call.event, recv.call.event))
         recv.work.source = source
-        with torch.inference_mode():
+        with self._moving_data():
             self._hand_over(recv.work, list(zip(recv.call.outputs, send.call.inputs, strict=True)))
         send.work.ready = True
         self._wake([send.work, recv.work])
@@ -207,7 +236,7 @@ class Exchange:
 
     def _deliver(self, work: FakeWork) -> None:
         if work.delivery:
-            with torch.inference_mode():
+            with self._moving_data():
                 kernels.write(work.delivery)
             work.delivery = []
         work.delivered = True
@@ -230,11 +259,6 @@ class Exchange:
         for work in list(self._outstanding.pop(rank, ())):
             if work.ready:
                 self._deliver(work)
-
-
-def _is_deferred(event: TraceEvent) -> bool:
-    """Whether the caller may go on before the result is there. c10d's isend and send look the same from here."""
-    return event.async_op or event.op in POINT_TO_POINT
 
 
 def _peer(call: Call) -> int:

@@ -201,9 +201,7 @@ def _parts(tensor: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
 def write(delivery: Delivery) -> None:
     """Put the values where they belong."""
     for place, value in delivery:
-        if place.is_sparse:
-            place.copy_(value)
-        elif place.shape == value.shape:
+        if place.is_sparse or place.shape == value.shape:
             place.copy_(value)
         else:
             place.copy_(value.reshape(place.shape))

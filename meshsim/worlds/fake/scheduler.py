@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 # Threads that exist only to run a rank need less stack than the main thread; thousands of them need address space.
 _STACK_BYTES = 16 * 2**20
@@ -107,8 +107,9 @@ class Scheduler:
         """The rank whose thread this is; None in a thread that the harness didn't start."""
         return self._rank_of_thread.get(threading.get_ident())
 
-    def others_can_run(self) -> bool:
-        return bool(self._runnable)
+    def others_can_run(self, besides: Collection[int] = ()) -> bool:
+        """Whether any rank but the calling one, and those in ``besides``, can go on."""
+        return any(rank not in besides for rank in self._runnable) if besides else bool(self._runnable)
 
     def check_running(self) -> None:
         """Unwind the calling rank if the run is over."""

@@ -20,11 +20,13 @@ from meshsim.failure import failure_from
 from meshsim.report import RankReport, RankState, WorldReport
 from meshsim.trace import TraceEvent
 from meshsim.worlds.base import RunRequest
+from meshsim.worlds.checks import prepare
 from meshsim.worlds.fake.capture import Capture
 from meshsim.worlds.fake.exchange import Exchange, FakeTransport
 from meshsim.worlds.fake.isolation import Isolation
 from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.store import FakeStore
+from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
 from meshsim.worlds.recording import Recorder, RecordingGroup, Transport
 
@@ -36,6 +38,10 @@ _UNWIND_SECONDS = 2.0
 
 # Process-wide state is swapped between the ranks of one run; two runs at a time would mix theirs.
 _one_at_a_time = threading.Lock()
+
+
+class _Crashed(BaseException):
+    """An injected crash: the rank is gone, as if its process had been killed."""
 
 
 class FakeWorld:
@@ -84,14 +90,19 @@ class _Run:
             leave=self._isolation.leave,
             on_quiet=self._note_blocked,
         )
-        self._exchange = Exchange(self._scheduler, request.seed)
-        self._store = FakeStore(self._scheduler)
         self._recorders = [Recorder(rank) for rank in range(size)]
+        self._exchange = Exchange(self._scheduler, self._recorders, request.seed)
+        self._store = FakeStore(self._scheduler)
+        actions = FaultActions(crash=self._crash, hang=self._hang, delay=self._delay)
+        for recorder in self._recorders:
+            prepare(recorder, request, actions)
         self._reports: list[RankReport | None] = [None] * size
         self._own_ranks = {rank: rank for rank in range(size)}
         self._members = tuple(range(size))
         self._began = time.monotonic()
         self._stacks: dict[int, str] = {}
+        self._hanging: set[int] = set()
+        self._late: set[int] = set()
 
     def report(self) -> WorldReport:
         capture = Capture(self._scheduler)
@@ -110,7 +121,8 @@ class _Run:
         for report in ranks:
             report.stdout = capture.stdout.text(report.rank)
             report.stderr = capture.stderr.text(report.rank)
-        return WorldReport(ranks, self._exchange.findings, late, time.monotonic() - self._began)
+        findings = self._exchange.findings + [f for recorder in self._recorders for f in recorder.findings]
+        return WorldReport(ranks, findings, late, time.monotonic() - self._began)
 
     # In a rank's thread
 
@@ -129,6 +141,8 @@ class _Run:
             report = RankReport(rank, RankState.RETURNED, value=value)
         except RankStopped:
             return
+        except _Crashed:
+            report = RankReport(rank, RankState.KILLED, signal="SIGKILL")
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
             report = RankReport(rank, RankState.EXITED, failure=failure_from(error), exit_code=code)
@@ -155,6 +169,23 @@ class _Run:
         self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
     ) -> Transport:
         return FakeTransport(self._exchange, name, members, group_rank, timeout)
+
+    # Injected faults, in the thread of the rank that they strike
+
+    def _crash(self, rank: int) -> None:
+        raise _Crashed
+
+    def _hang(self, rank: int) -> None:
+        """Never come back. The others go on until nobody can."""
+        self._hanging.add(rank)
+        self._scheduler.block(rank)
+
+    def _delay(self, rank: int, seconds: float) -> None:
+        """Come late. Time doesn't pass here: every other rank that can go on does so first."""
+        self._late.add(rank)
+        while self._scheduler.others_can_run(self._late):
+            self._scheduler.pause(rank)
+        self._late.discard(rank)
 
     # Ending
 
@@ -197,7 +228,7 @@ class _Run:
             state = RankState.BLOCKED
         elif rank in self._store.waits:
             state, pending = RankState.BLOCKED, self._store_wait(rank)
-        elif rank == self._scheduler.current:
+        elif rank == self._scheduler.current or rank in self._hanging:
             state = RankState.STUCK
         else:
             state = RankState.STOPPED

@@ -1,0 +1,66 @@
+"""What a backend doesn't have is refused before the call, on every rank alike, with the reason."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import torch
+
+from meshsim.checker.capabilities import CallFacts, facts_of, unsupported
+from meshsim.errors import UnsupportedCall
+from meshsim.worlds.recording import Call
+
+_C10D = "distributed_c10d.py"
+
+
+def _object_collective(frame: FrameType | None) -> str | None:
+    """The object collective that a tensor call is part of."""
+    while frame is not None:
+        code = frame.f_code
+        if "object" in code.co_name and code.co_filename.endswith(_C10D):
+            return code.co_name
+        frame = frame.f_back
+    return None
+
+
+def facts_of_call(call: Call) -> CallFacts:
+    """A call's facts with the layout of its tensors, which the trace doesn't keep."""
+    tensors = [*call.inputs, *call.outputs]
+    known = facts_of(call.event)
+    return CallFacts(
+        op=known.op,
+        dtype=known.dtype,
+        reduce_op=known.reduce_op,
+        contiguous=all(tensor.layout is not torch.strided or tensor.is_contiguous() for tensor in tensors),
+        ndim=known.ndim,
+        any_source=known.any_source,
+        sparse=any(tensor.is_sparse for tensor in tensors),
+        to_self=known.to_self,
+        even=_is_even(call),
+    )
+
+
+def _is_even(call: Call) -> bool:
+    if call.event.op not in ("all_gather", "all_to_all"):
+        return True
+    return len({tensor.numel() for tensor in (*call.inputs, *call.outputs)}) <= 1
+
+
+def refuser(backend: str, profile: str | None) -> Callable[[Call], None]:
+    """A hook that raises :class:`UnsupportedCall` for what ``backend``, or the profile's backend, doesn't have."""
+
+    def check(call: Call) -> None:
+        event = call.event
+        if event.internal:
+            return
+        facts = facts_of_call(call)
+        reason = unsupported(facts, backend)
+        if reason is None and profile is not None:
+            name = _object_collective(sys._getframe(1))
+            reason = unsupported(CallFacts(op=name) if name else facts, profile)
+        if reason is not None:
+            raise UnsupportedCall(f"{reason} (rank {event.rank}, {event.op} at {event.site})")
+
+    return check

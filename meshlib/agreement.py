@@ -1,31 +1,44 @@
-"""Agree, then create: ranks compare what they are about to build, through the store, before the first process group.
+"""Agree, then create: ranks compare what they are about to build, through the store, before the first
+process group.
 
-Each rank writes what it has under its own key and counts itself in; the last to come reads all and writes the answer
-that the others wait for. That is a fixed number of store calls a rank.
+Each rank writes what it has under its own key and counts itself in; the last to come reads all and writes
+the answer that the others wait for. That is a fixed number of store calls a rank.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
 from meshlib.errors import PlanDisagreement
 from meshlib.rank_text import subject_of_ranks
-from meshlib.torch_private import default_store
+from meshlib.torch_private import default_group, default_store
 
-_AGREED = "agreed"
+_PATIENCE = timedelta(seconds=5)
+
+
+class _Answer(TypedDict):
+    text: str
+    """What is wrong; empty when all agree."""
+    readers: int
+    """How many ranks will read that it is wrong."""
+
 
 # By default process group, so that it ends with the world that it counts for. {topic: [epoch, rounds begun]}
 _rounds: WeakKeyDictionary[dist.ProcessGroup, dict[str, list[int]]] = WeakKeyDictionary()
 
 
 class Round:
-    """One agreement among ``members`` (global ranks). Every member makes one for each mesh, in the same order."""
+    """One agreement among ``members`` (global ranks). Every member makes one for each mesh, in the same
+    order.
+    """
 
     def __init__(self, members: Sequence[int], topic: str, timeout: timedelta) -> None:
         self._store = default_store()
@@ -36,28 +49,39 @@ class Round:
         """Equal on all members, and different for each round on this store."""
 
     def _next(self) -> str:
-        rounds = _rounds.setdefault(dist.group.WORLD, {})
+        rounds = _rounds.setdefault(default_group(), {})
         counted = rounds.get(self._topic)
         if counted is None:
-            # A store can outlive a world. Counting the world's ranks in tells its rounds from those of earlier worlds.
+            # A store can outlive a world. Counting the world's ranks in tells its rounds from those of
+            # earlier worlds.
             joined = self._store.add(f"{self._topic}/joined", 1)
             counted = rounds[self._topic] = [(joined - 1) // len(self._members), 0]
         counted[1] += 1
         return f"{counted[0]}.{counted[1]}"
 
     def agree(self, rank: int, facts: Mapping[str, Any]) -> None:
-        """Return once all members have brought the same facts; ``PlanDisagreement`` on all of them otherwise."""
-        if self._arrive(rank, {"has": facts}):
-            answer = self._judge()
-        else:
-            answer = self._await()
-        if answer != _AGREED:
-            raise PlanDisagreement(answer)
+        """Return once all members have brought the same facts; ``PlanDisagreement`` on all of them
+        otherwise.
+        """
+        answer = self._judge() if self._arrive(rank, {"has": facts}) else self._await()
+        if answer["text"]:
+            if self._store.add(f"{self.name}/read", 1) == answer["readers"]:
+                self._store.set(f"{self.name}/all_read", "")
+            else:
+                self._wait_for_readers()
+            raise PlanDisagreement(answer["text"])
 
     def refuse(self, rank: int, reason: str) -> None:
-        """Tell the others that this rank won't build its mesh, without waiting for them."""
+        """Tell the others that this rank won't build its mesh, and let those that come soon read it."""
         if self._arrive(rank, {"refuses": reason}):
             self._judge()
+        # The others may never come, where only this rank tries: so this is no wait that could look like a
+        # deadlock.
+        pause, waited = 0.001, 0.0
+        while waited < _PATIENCE.total_seconds() and not self._store.check([f"{self.name}/all_read"]):
+            time.sleep(pause)
+            waited += pause
+            pause = min(2 * pause, 0.05)
 
     def _arrive(self, rank: int, entry: Mapping[str, Any]) -> bool:
         """Whether this rank is the last to come."""
@@ -69,55 +93,73 @@ class Round:
         # The same key in every round: a rank comes again only when the round before has been judged.
         return f"{self._topic}/rank/{rank}"
 
-    def _judge(self) -> str:
-        entries = self._store.multi_get([self._key(rank) for rank in self._members])
-        if all(entry == entries[0] for entry in entries) and "has" in json.loads(entries[0]):
-            return self._answer(_AGREED)
-        return self._answer(_disagreement(dict(zip(self._members, map(json.loads, entries), strict=True)), self.name))
+    def _judge(self) -> _Answer:
+        texts = self._store.multi_get([self._key(rank) for rank in self._members])
+        if all(text == texts[0] for text in texts) and "has" in json.loads(texts[0]):
+            return self._answer("", 0)
+        entries = dict(zip(self._members, map(json.loads, texts), strict=True))
+        readers = sum("has" in entry for entry in entries.values())
+        if not readers:
+            self._store.set(f"{self.name}/all_read", "")
+        return self._answer(_disagreement(entries, self.name), readers)
 
-    def _answer(self, text: str) -> str:
-        """Write the answer unless a rank that gave up has written one; what holds."""
-        return bytes(self._store.compare_set(f"{self.name}/answer", "", text)).decode()
+    def _answer(self, text: str, readers: int) -> _Answer:
+        """Write the answer, unless a rank that gave up has written one; what holds."""
+        written = self._store.compare_set(
+            f"{self.name}/answer", "", json.dumps({"text": text, "readers": readers})
+        )
+        answer: _Answer = json.loads(written)
+        return answer
 
-    def _await(self) -> str:
+    def _await(self) -> _Answer:
         key = f"{self.name}/answer"
         try:
             self._store.wait([key], self._timeout)
         except dist.DistStoreError:
-            return self._answer(self._absence())
-        return bytes(self._store.get(key)).decode()
+            came = [rank for rank in self._members if self._has_come(rank)]
+            return self._answer(self._absence(came), len(came))
+        answer: _Answer = json.loads(self._store.get(key))
+        return answer
 
-    def _absence(self) -> str:
-        absent = [rank for rank in self._members if not self._has_come(rank)]
+    def _wait_for_readers(self) -> None:
+        """Let every rank read the answer first: this one may end next, and the store with it."""
+        with suppress(dist.DistStoreError):
+            self._store.wait([f"{self.name}/all_read"], min(self._timeout, _PATIENCE))
+
+    def _absence(self, came: Sequence[int]) -> str:
+        absent = sorted(set(self._members) - set(came))
         return (
             f"{subject_of_ranks(absent)} did not build the mesh within {self._timeout.total_seconds():g} s, "
-            f"while {len(self._members) - len(absent)} of {len(self._members)} ranks waited: "
-            "every rank of the mesh has to build it"
+            f"while {len(came)} of {len(self._members)} ranks waited: every rank of the mesh has to build it"
         )
 
     def _has_come(self, rank: int) -> bool:
         key = self._key(rank)
-        if not self._store.check([key]):
-            return False
-        return bool(json.loads(bytes(self._store.get(key)))["round"] == self.name)
+        return bool(self._store.check([key]) and json.loads(self._store.get(key))["round"] == self.name)
 
 
 def _disagreement(entries: Mapping[int, Mapping[str, Any]], name: str) -> str:
     strays = [rank for rank, entry in entries.items() if entry["round"] != name]
     if strays:
-        return f"{subject_of_ranks(strays)} built another mesh meanwhile: all ranks must build their meshes in one order"
+        who = subject_of_ranks(strays)
+        return f"{who} built another mesh meanwhile: all ranks must build their meshes in one order"
     refused = {rank: entry["refuses"] for rank, entry in entries.items() if "refuses" in entry}
     if refused:
         parts = [f"{subject_of_ranks(ranks)}: {reason}" for reason, ranks in _by_value(refused)]
-        return f"no mesh was built, because {len(refused)} of {len(entries)} ranks refused theirs; {'; '.join(parts)}"
+        count = f"{len(refused)} of {len(entries)} ranks refused theirs"
+        return f"no mesh was built, because {count}; {'; '.join(parts)}"
     flat = {rank: _flattened(entry["has"]) for rank, entry in entries.items()}
     first = next(iter(flat.values()))
     keys = dict.fromkeys(key for facts in flat.values() for key in facts)
     differing = [key for key in keys if any(facts.get(key) != first.get(key) for facts in flat.values())]
     texts = {
-        rank: ", ".join(f"{key}={facts[key]}" for key in differing if key in facts) for rank, facts in flat.items()
+        rank: ", ".join(f"{key}={facts[key]}" for key in differing if key in facts)
+        for rank, facts in flat.items()
     }
-    parts = [f"{subject_of_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} {text}" for text, ranks in _by_value(texts)]
+    parts = [
+        f"{subject_of_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} {text}"
+        for text, ranks in _by_value(texts)
+    ]
     return f"ranks disagree about the mesh: {'; '.join(parts)}"
 
 
@@ -133,4 +175,4 @@ def _by_value(values: Mapping[int, str]) -> list[tuple[str, list[int]]]:
     found: dict[str, list[int]] = {}
     for rank, value in values.items():
         found.setdefault(value, []).append(rank)
-    return [(value, ranks) for value, ranks in found.items()]
+    return list(found.items())

@@ -1,27 +1,27 @@
 """Axis names: the base axes of each view, and the names that other frameworks use for the same ranks.
 
-=================  ==============================================  =================================================
-name               ranks                                           who says so
-=================  ==============================================  =================================================
-``dp_cp``          the FSDP domain: dp x cp                        NeMo Automodel, Megatron-LM (``dp-cp``)
-``loss``           the same: where the loss is averaged            torchtitan
-``batch``          dp: ranks that read different data              torchtitan
-``fsdp``           ``fsdp_shard``                                  torchtitan
-``dp_shard_cp``    ``fsdp_shard``                                  torchtitan, NeMo Automodel, accelerate
-``dp_shard``       ``fsdp_shard``                                  topology text
-``dp_replicate``   ``fsdp_replicate``                              torchtitan, NeMo Automodel, accelerate
-``edp``            edp_replicate x edp_shard                       Megatron-LM (expert data parallel)
-``expt_dp``        the same                                        Megatron-LM
-``efsdp``          ``edp_shard``                                   torchtitan
-``ep_shard``       ``edp_shard``                                   NeMo Automodel
-``dp_shard_mod_ep``  ``edp_shard``                                 torchtitan (2025)
-``mp``             pp x tp                                         Megatron-LM (model parallel)
-``stage``          dp x cp x tp: the ranks of a pipeline stage     meshlib
-``world``          all ranks                                       everybody
-=================  ==============================================  =================================================
+===================  ======================================  ===========================================
+name                 ranks                                 who says so
+===================  ======================================  ===========================================
+``dp_cp``            the FSDP domain: dp x cp              NeMo Automodel, Megatron-LM (``dp-cp``)
+``loss``             the same: where the loss is averaged  torchtitan
+``batch``            dp: ranks that read different data    torchtitan
+``fsdp``             ``fsdp_shard``                        torchtitan
+``dp_shard_cp``      ``fsdp_shard``                        torchtitan, NeMo Automodel, accelerate
+``dp_shard``         ``fsdp_shard``                        topology text
+``dp_replicate``     ``fsdp_replicate``                    torchtitan, NeMo Automodel, accelerate
+``edp``              edp_replicate x edp_shard             Megatron-LM (expert data parallel)
+``expt_dp``          the same                              Megatron-LM
+``efsdp``            ``edp_shard``                         torchtitan
+``ep_shard``         ``edp_shard``                         NeMo Automodel
+``dp_shard_mod_ep``  ``edp_shard``                       torchtitan (2025)
+``mp``               pp x tp                               Megatron-LM (model parallel)
+``stage``            dp x cp x tp: the ranks of a pipeline stagemeshlib
+``world``            all ranks                             everybody
+===================  ======================================  ===========================================
 
-torchtitan and NeMo call the part of the FSDP axis that lies outside of cp ``dp_shard``. Here the FSDP axis always
-spans data and context parallel ranks, so that their ``dp_shard_cp`` and ``dp_shard`` are one axis.
+torchtitan and NeMo call the part of the FSDP axis that lies outside of cp ``dp_shard``. Here the FSDP axis
+always spans data and context parallel ranks, so that their ``dp_shard_cp`` and ``dp_shard`` are one axis.
 """
 
 from __future__ import annotations

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha1
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from meshlib.agreement import Round
+from meshlib.device import set_device
 from meshlib.errors import MeshError
-from meshlib.grid import Grid
+from meshlib.grid import Grid, MeshAxis
 from meshlib.groups import GroupOptions, Groups
 from meshlib.live import LiveMesh, make_live_mesh
 from meshlib.plan import MeshPlan
+from meshlib.rank_text import ranks_text
 from meshlib.stage_meshes import StageMesh, expert_axes, stage_mesh, stage_ranks
-from meshlib.torch_private import group_timeout
+from meshlib.torch_private import default_group, group_timeout
 
 _DENSE = ("dp", "cp", "tp")
 _FSDP = ("fsdp_replicate", "fsdp_shard", "tp")
@@ -35,9 +39,12 @@ class Binding:
 
 def world_round(device_type: str, timeout: timedelta | None) -> Round:
     """The agreement of all ranks of the world."""
-    world = dist.group.WORLD
-    limit = timeout or group_timeout(world, torch.device(device_type)) or timedelta(minutes=30)
-    return Round(range(world.size()), "world", limit)
+    return Round(range(dist.get_world_size()), "world", _limit(device_type, timeout))
+
+
+def _limit(device_type: str, timeout: timedelta | None) -> timedelta:
+    """How long to wait for the other ranks: as long as their groups would."""
+    return timeout or group_timeout(default_group(), torch.device(device_type)) or timedelta(minutes=30)
 
 
 def bind(plan: MeshPlan, device_type: str, options: GroupOptions, timeout: timedelta | None) -> Binding:
@@ -46,6 +53,7 @@ def bind(plan: MeshPlan, device_type: str, options: GroupOptions, timeout: timed
     agreed = world_round(device_type, timeout)
     agreed.agree(rank, {**plan._content(), "device_type": device_type})
     groups = Groups(agreed.name, options, device_type)
+    set_device(device_type)
     try:
         return _make_meshes(plan, device_type, groups, rank)
     except BaseException:
@@ -60,7 +68,8 @@ def group_axes(plan: MeshPlan) -> tuple[str, ...]:
 
 
 def _make_meshes(plan: MeshPlan, device_type: str, groups: Groups, rank: int) -> Binding:
-    # One axis after the other: the groups of an axis don't share ranks, so no two ranks can wait for each other.
+    # One axis after the other: the groups of an axis don't share ranks, so no two ranks can wait for each
+    # other.
     made = {axis: groups.get(axis, plan.group(axis, rank)) for axis in group_axes(plan)}
     stage = _stage_root(plan, device_type, groups, rank)
 
@@ -93,6 +102,42 @@ def _make_meshes(plan: MeshPlan, device_type: str, groups: Groups, rank: int) ->
     )
     device_mesh["dp", "cp"].flatten("dp_cp")
     return Binding(groups, device_mesh, fsdp, moe, pp)
+
+
+def bind_ranks(
+    grid: Grid,
+    names: tuple[str, ...] | None,
+    device_type: str,
+    options: GroupOptions,
+    timeout: timedelta | None,
+) -> LiveMesh:
+    """A live mesh of any ranks. All members call it; others may, and only learn that they aren't members."""
+    rank = dist.get_rank()
+    titles = names or tuple(str(dim) for dim in range(len(grid.shape)))
+    if rank not in grid:
+        outside = Groups("", options, device_type)
+        return make_live_mesh(grid, names, groups=outside, device_type=device_type, coordinate=None, own=())
+    members = sorted(grid.ranks)
+    topic = "world" if len(members) == dist.get_world_size() else _topic(members)
+    agreed = Round(members, topic, _limit(device_type, timeout))
+    agreed.agree(
+        rank,
+        {"shape": grid.shape, "names": names, "rank_list": _listed(grid.ranks), "device_type": device_type},
+    )
+    groups = Groups(agreed.name, options, device_type)
+    set_device(device_type)
+    coordinate = grid.coordinate(rank)
+    axes = [MeshAxis(title, (dim,)) for dim, title in enumerate(titles)]
+    own = tuple(groups.get(axis.name, grid.ranks_along((axis,), coordinate)) for axis in axes)
+    return make_live_mesh(grid, names, groups=groups, device_type=device_type, coordinate=coordinate, own=own)
+
+
+def _topic(members: Sequence[int]) -> str:
+    return sha1("_".join(map(str, members)).encode(), usedforsecurity=False).hexdigest()
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return f"{ranks.start} to {ranks.stop - 1}" if isinstance(ranks, range) else ranks_text(ranks)
 
 
 @dataclass

@@ -14,12 +14,12 @@ from meshlib.grid import Grid
 from meshlib.integers import checked_rank
 from meshlib.offline import OfflineMesh, mesh_on_grid
 from meshlib.plan import MeshPlan
+from meshlib.process_group import default_device_type, has_process_group
 from meshlib.size_rules import SIZE_AXES
 from meshlib.stage_meshes import expert_axes, stage_mesh
 
 if TYPE_CHECKING:
     from meshlib.binding import Binding
-    from meshlib.live import LiveMesh
 
 Mesh = "LiveMesh | OfflineMesh"
 
@@ -28,20 +28,20 @@ Mesh = "LiveMesh | OfflineMesh"
 class MeshContext:
     """This rank's meshes, sizes and coordinates.
 
-    Made from sizes (None: unset) and filled by :meth:`build_meshes`, from a plan with :meth:`from_plan`, or in one
-    call with ``build_mesh_context``. After binding all sizes are numbers. It is a context manager: leaving it tears
-    its process groups down.
+    Made from sizes (None: unset) and filled by :meth:`build_meshes`, from a plan with :meth:`from_plan`, or
+    in one call with ``build_mesh_context``. After binding all sizes are numbers. It is a context manager:
+    leaving it tears its process groups down.
 
-    =====================  ==========================================================  ==========================
-    mesh                   axes                                                        ranks
-    =====================  ==========================================================  ==========================
-    ``device_mesh``        ``(dp, cp, tp)``                                            this rank's pipeline stage
-    ``fsdp_non_moe_mesh``  ``(fsdp_replicate, fsdp_shard, tp)``                        the same
-    ``fsdp_moe_mesh``      ``([edp_replicate,] edp_shard, ep)``; None at ep_size 1     the same
-    ``dp_cp_mesh``         ``(dp_cp,)``                                                the FSDP domain
-    ``cp_mesh``            ``(cp,)``; None at cp_size 1                                this rank's cp group
-    ``pp_mesh``            ``(pp,)``                                                   this rank's pipeline
-    =====================  ==========================================================  ==========================
+    =====================  ==================================================  ======================
+    mesh                   axes                                                ranks
+    =====================  ==================================================  ======================
+    ``device_mesh``        ``(dp, cp, tp)``                                    this rank's pipeline stage
+    ``fsdp_non_moe_mesh``  ``(fsdp_replicate, fsdp_shard, tp)``                the same
+    ``fsdp_moe_mesh``      ``([edp_replicate,] edp_shard, ep)``; None at ep_size 1the same
+    ``dp_cp_mesh``         ``(dp_cp,)``                                        the FSDP domain
+    ``cp_mesh``            ``(cp,)``; None at cp_size 1                        this rank's cp group
+    ``pp_mesh``            ``(pp,)``                                           this rank's pipeline
+    =====================  ==================================================  ======================
     """
 
     device_mesh: Any = None
@@ -69,7 +69,9 @@ class MeshContext:
     _asked: dict[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def from_plan(cls, plan: MeshPlan, *, sequence_parallel: bool = False, loss_parallel: bool = False) -> MeshContext:
+    def from_plan(
+        cls, plan: MeshPlan, *, sequence_parallel: bool = False, loss_parallel: bool = False
+    ) -> MeshContext:
         """A context of a plan, without meshes until :meth:`build_meshes`."""
         context = cls(sequence_parallel=sequence_parallel, loss_parallel=loss_parallel)
         context._take_plan(plan)
@@ -88,14 +90,15 @@ class MeshContext:
         """Fill the meshes and the rank fields; every rank of the world calls it. Returns the context.
 
         ``timeout`` (a timedelta or seconds) and ``options`` hold for every group: base, flattened and expert.
-        ``options`` is a backend's ``Options``, a backend's name, a pair of both, or a mapping from axes to these.
-        Without a process group the meshes are offline ones.
+        ``options`` is a backend's ``Options``, a backend's name, a pair of both, or a mapping from axes to
+        these. Without a process group the meshes are offline ones.
 
-        Raises ``TopologyError`` where the sizes don't fit the world, ``PlanDisagreement`` on every rank where ranks
-        ask for different meshes; both before any group is made. Building again replaces the meshes.
+        Raises ``TopologyError`` where the sizes don't fit the world, ``PlanDisagreement`` on every rank
+        where ranks ask for different meshes; both before any group is made. Building again replaces the
+        meshes.
         """
         self.close()
-        if not _has_process_group():
+        if not has_process_group():
             self._take_plan(self._planned(world_size))
             self._fill_offline(self._rank or 0)
             return self
@@ -104,7 +107,9 @@ class MeshContext:
 
     build_meshs = build_meshes
 
-    def _bind(self, device_type: str, world_size: int, timeout: timedelta | float | None, options: Any) -> None:
+    def _bind(
+        self, device_type: str, world_size: int, timeout: timedelta | float | None, options: Any
+    ) -> None:
         import torch.distributed as dist
 
         from meshlib.binding import bind, group_axes, world_round
@@ -122,7 +127,11 @@ class MeshContext:
         self._take_plan(plan)
         self._binding = binding
         self._fill(
-            dist.get_rank(), binding.device_mesh, binding.fsdp_non_moe_mesh, binding.fsdp_moe_mesh, binding.pp_mesh
+            dist.get_rank(),
+            binding.device_mesh,
+            binding.fsdp_non_moe_mesh,
+            binding.fsdp_moe_mesh,
+            binding.pp_mesh,
         )
 
     def _planned(self, world_size: int) -> MeshPlan:
@@ -140,7 +149,12 @@ class MeshContext:
     def _fill(self, rank: int, device_mesh: Any, fsdp: Any, moe: Any, pp: Any) -> None:
         plan = self.plan
         self._rank = rank
-        self.device_mesh, self.fsdp_non_moe_mesh, self.fsdp_moe_mesh, self._pp_mesh = device_mesh, fsdp, moe, pp
+        self.device_mesh, self.fsdp_non_moe_mesh, self.fsdp_moe_mesh, self._pp_mesh = (
+            device_mesh,
+            fsdp,
+            moe,
+            pp,
+        )
         dense = plan.coordinate(rank)
         self.dp_rank, self.tp_rank, self.cp_rank, self.pp_rank = (dense[a] for a in ("dp", "tp", "cp", "pp"))
         self.ep_rank = plan.coordinate(rank, "expert")["ep"]
@@ -174,7 +188,9 @@ class MeshContext:
     def rank(self) -> int:
         """This rank, in the world."""
         if self._rank is None:
-            raise MeshError("this context isn't bound to a rank yet: call build_meshes(device_type, world_size)")
+            raise MeshError(
+                "this context isn't bound to a rank yet: call build_meshes(device_type, world_size)"
+            )
         return self._rank
 
     @property
@@ -184,7 +200,9 @@ class MeshContext:
 
     @property
     def dp_cp_mesh(self) -> Any:
-        """The 1-D mesh ``dp_cp`` over data and context parallel ranks, for all-reduce; None before there is a mesh."""
+        """The 1-D mesh ``dp_cp`` over data and context parallel ranks, for all-reduce; None before there
+        is a mesh.
+        """
         return None if self.device_mesh is None else self.device_mesh["dp_cp"]
 
     @property
@@ -230,9 +248,10 @@ def build_mesh_context(
 ) -> MeshContext:
     """A bound context from ``ParallelDims`` or topology text, in one call that every rank makes.
 
-    ``world_size`` defaults to that of the process group. ``offline=True`` gives the context of any ``rank`` (0 by
-    default) with offline meshes; there ``world_size`` defaults to what the sizes make. ``device_type`` defaults to
-    that of the process group's backend. For ``timeout`` and ``options`` see :meth:`MeshContext.build_meshes`.
+    ``world_size`` defaults to that of the process group. ``offline=True`` gives the context of any ``rank``
+    (0 by default) with offline meshes; there ``world_size`` defaults to what the sizes make.
+    ``device_type`` defaults to that of the process group's backend. For ``timeout`` and ``options`` see
+    :meth:`MeshContext.build_meshes`.
     """
     flags = {"sequence_parallel": sequence_parallel, "loss_parallel": loss_parallel}
     if offline:
@@ -242,19 +261,23 @@ def build_mesh_context(
         context = MeshContext.from_plan(plan, **flags)
         context._fill_offline(0 if rank is None else rank)
         return context
-    if not _has_process_group():
+    if not has_process_group():
         raise MeshError(
-            "there is no process group: call torch.distributed.init_process_group() first, or pass offline=True"
+            "there is no process group: call torch.distributed.init_process_group() first, "
+            "or pass offline=True"
         )
     import torch.distributed as dist
 
     from meshlib.binding import world_round
 
-    device = device_type or _device_type_of(dist.get_backend())
+    device = device_type or default_device_type()
     size = dist.get_world_size() if world_size is None else world_size
     try:
         if rank is not None and rank != dist.get_rank():
-            raise MeshError(f"rank={rank} was given, but this is rank {dist.get_rank()}; leave rank out, or pass offline=True")
+            raise MeshError(
+                f"rank={rank} was given, but this is rank {dist.get_rank()}; "
+                "leave rank out, or pass offline=True"
+            )
         plan = MeshPlan.build(ParallelDims.of(dims), size, order=order, ep_scope=ep_scope)
     except MeshError as error:
         world_round(device, None).refuse(dist.get_rank(), str(error))
@@ -262,18 +285,9 @@ def build_mesh_context(
     return MeshContext.from_plan(plan, **flags).build_meshes(device, size, timeout=timeout, options=options)
 
 
-def _has_process_group() -> bool:
-    import sys
-
-    # Where torch hasn't been imported there is none, and asking must not import it.
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _device_type_of(backend: str) -> str:
-    return {"nccl": "cuda", "hccl": "npu", "xccl": "xpu"}.get(backend, "cpu")
-
-
 def _check_world(planned: int, actual: int) -> None:
     if planned != actual:
-        raise MeshError(f"the mesh is planned for {planned} ranks, but the world has {actual}: build it for world_size={actual}")
+        raise MeshError(
+            f"the mesh is planned for {planned} ranks, but the world has {actual}: "
+            f"build it for world_size={actual}"
+        )

@@ -16,12 +16,13 @@ from meshlib.size_rules import DEFAULTS_TO_ONE, EP_SCOPES, SIZE_AXES, Resolution
 class ParallelDims:
     """Requested sizes. None is unset; at most one may be -1, which means inferred.
 
-    Unset ``dp`` follows from the world size. Of ``dp_replicate`` and ``dp_shard``, one that is given fixes the
-    other; with neither, ``dp_replicate`` is 1. ``edp_shard`` defaults to 1 (it follows under
-    ``ep_scope="replica"``), the other sizes to 1. With another size than dp at -1, an unset dp is 1, or what
-    ``dp_replicate * dp_shard`` ask for.
+    Unset ``dp`` follows from the world size. Of ``dp_replicate`` and ``dp_shard``, one that is given fixes
+    the other; with neither, ``dp_replicate`` is 1. ``edp_shard`` defaults to 1 (it follows under
+    ``ep_scope="replica"``), the other sizes to 1. With another size than dp at -1, an unset dp is 1, or
+    what ``dp_replicate * dp_shard`` ask for.
 
-    Sizes are exact whole numbers of any integer type; anything else is a ``TopologyError``, as are 0 and below -1.
+    Sizes are exact whole numbers of any integer type; anything else is a ``TopologyError``, as are 0 and
+    below -1.
     """
 
     dp_size: int | None = None
@@ -51,7 +52,7 @@ class ParallelDims:
         problems += wrong
         if problems:
             raise topology_error(problems, f"topology {text!r}")
-        return cls(**{f"{axis}_size": size for axis, size in sizes.items()})
+        return cls(**{f"{axis}_size": size for axis, size in sizes.items()})  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         """Topology text that parses to equal sizes."""
@@ -76,8 +77,8 @@ class ParallelDims:
     def own_world_size(self) -> int:
         """The number of ranks that these sizes ask for by themselves.
 
-        An unset dp counts as 1, or as what ``dp_replicate * dp_shard`` ask for. A ``TopologyError`` where another
-        size is -1: only a world size could fix that one.
+        An unset dp counts as 1, or as what ``dp_replicate * dp_shard`` ask for. A ``TopologyError`` where
+        another size is -1: only a world size could fix that one.
         """
         size, problems = own_world_size(self.sizes())
         if problems:
@@ -138,5 +139,7 @@ def _read_text(text: Any) -> tuple[dict[str, Any], list[Problem]]:
 def _unreadable(part: str) -> Problem:
     name, _, value = part.partition("=")
     if name.strip() in SIZE_AXES and value.strip():
-        return Problem(name.strip(), f"must be a whole number, got {value.strip()!r}", fix=f"{name.strip()}=1")
+        return Problem(
+            name.strip(), f"must be a whole number, got {value.strip()!r}", fix=f"{name.strip()}=1"
+        )
     return Problem("", f"can't read {part.strip()!r}; write axis=size, such as tp=2")

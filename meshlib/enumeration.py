@@ -16,17 +16,20 @@ _DEFAULT_AXES = ("dp", "dp_replicate", "cp", "tp", "pp", "ep")
 def topologies(world_size: int, axes: str | Iterable[str] | None = None) -> Iterator[ParallelDims]:
     """Every valid topology of ``world_size`` ranks, each once, simplest first.
 
-    ``axes`` are the axes that may be above 1; by default dp, dp_replicate, cp, tp, pp and ep. ``dp_shard`` means the
-    same choice as ``dp_replicate``: one fixes the other. ``edp_shard`` is left at its default unless it is named.
+    ``axes`` are the axes that may be above 1; by default dp, dp_replicate, cp, tp, pp and ep. ``dp_shard``
+    means the same choice as ``dp_replicate``: one fixes the other. ``edp_shard`` is left at its default
+    unless it is named.
 
     A topology is in canonical form: only sizes above 1 are set, ``dp_shard`` never (it follows from
-    ``dp_replicate``), and the one rank's topology is ``dp=1``; its text is ``plan.topology``. The order is by the
-    number of axes that are set, then by the axes, then by the sizes.
+    ``dp_replicate``), and the one rank's topology is ``dp=1``; its text is ``plan.topology``. The order is
+    by the number of axes that are set, then by the axes, then by the sizes.
     """
     world = checked_world_size(world_size)
     chosen = _checked_axes(axes)
-    found = [sizes for sizes in _combinations(world, chosen)]
-    found.sort(key=lambda sizes: (len(sizes), [SIZE_AXES.index(axis) for axis in sizes], list(sizes.values())))
+    found = list(_combinations(world, chosen))
+    found.sort(
+        key=lambda sizes: (len(sizes), [SIZE_AXES.index(axis) for axis in sizes], list(sizes.values()))
+    )
     for sizes in found:
         yield ParallelDims(**{f"{axis}_size": size for axis, size in (sizes or {"dp": 1}).items()})
 

@@ -12,7 +12,9 @@ class MeshError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with the sizes: the axis, the arithmetic, the values that fit, the edit to make."""
+    """One thing that is wrong with the sizes: the axis, the arithmetic, the values that fit, the edit to
+    make.
+    """
 
     axis: str
     reason: str
@@ -30,7 +32,9 @@ class Problem:
 
 
 class TopologyError(MeshError, ValueError):
-    """Sizes, shapes, names or rank lists that make no mesh. ``problems`` holds all of them, not the first only."""
+    """Sizes, shapes, names or rank lists that make no mesh. ``problems`` holds all of them, not the
+    first only.
+    """
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)

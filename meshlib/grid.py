@@ -30,7 +30,9 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 class Grid:
     """Ranks laid out on dimensions: the rank at a coordinate is ``ranks[sum(coordinate * strides)]``."""
 
-    def __init__(self, ranks: Sequence[int], shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self, ranks: Sequence[int], shape: tuple[int, ...], strides: tuple[int, ...] | None = None
+    ) -> None:
         self.ranks = ranks if isinstance(ranks, range) else tuple(ranks)
         self.shape = shape
         self.strides = row_major(shape) if strides is None else strides
@@ -66,9 +68,7 @@ class Grid:
     def ranks_along(self, axes: Sequence[MeshAxis], coordinate: Sequence[int]) -> tuple[int, ...]:
         """The ranks that share ``coordinate`` outside of ``axes``, row-major over the axes."""
         dims = [dim for axis in axes for dim in axis.dims if self.shape[dim] > 1]
-        base = sum(
-            coordinate[dim] * self.strides[dim] for dim in range(len(self.shape)) if dim not in dims
-        )
+        base = sum(coordinate[dim] * self.strides[dim] for dim in range(len(self.shape)) if dim not in dims)
         if len(dims) == 1:
             step = self.strides[dims[0]]
             places = range(base, base + self.shape[dims[0]] * step, step)

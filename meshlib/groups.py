@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from meshlib.errors import MeshError, NotInMesh, UnknownAxis
 from meshlib.rank_text import names_text, rank_list_text
-from meshlib.torch_private import create_group, device_types, group_timeout, is_registered
+from meshlib.torch_private import create_group, default_group, device_types, group_timeout, is_registered
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def as_timedelta(timeout: timedelta | float | None) -> timedelta | None:
 class GroupOptions:
     """The caller's timeout and backend options, for any axis.
 
-    ``options`` is one setting for all axes, or a mapping from axis names to settings. A setting is a backend's
-    ``Options``, a backend's name, or a pair of both, as in torch's ``backend_override``. Nothing that the caller
-    gave is changed.
+    ``options`` is one setting for all axes, or a mapping from axis names to settings. A setting is a
+    backend's ``Options``, a backend's name, or a pair of both, as in torch's ``backend_override``. Nothing
+    that the caller gave is changed.
     """
 
     def __init__(self, timeout: timedelta | float | None, options: Any, axes: tuple[str, ...]) -> None:
@@ -57,7 +57,9 @@ class GroupOptions:
         if isinstance(options, Mapping):
             unknown = [key for key in options if key not in axes]
             if unknown:
-                raise UnknownAxis(f"options name {names_text(map(repr, unknown))}; the axes are {names_text(axes)}")
+                raise UnknownAxis(
+                    f"options name {names_text(map(repr, unknown))}; the axes are {names_text(axes)}"
+                )
             self._default = self._settings(None)
             self._by_axis = {axis: self._settings(value) for axis, value in options.items()}
         else:
@@ -100,7 +102,9 @@ def copied_options(options: Any) -> Any:
     try:
         fresh = type(options)()
     except TypeError as error:
-        raise MeshError(f"can't make a copy of backend options of type {type(options).__name__}: {error}") from None
+        raise MeshError(
+            f"can't make a copy of backend options of type {type(options).__name__}: {error}"
+        ) from None
     for name, value in [*_option_values(options), ("_timeout", getattr(options, "_timeout", None))]:
         try:
             setattr(fresh, name, value)
@@ -116,7 +120,7 @@ class Groups:
         self._name = name
         self._options = options
         self._device = torch.device(device_type)
-        self._default = dist.group.WORLD
+        self._default = default_group()
         self._world_size = self._default.size()
         self.rank: int = self._default.rank()
         self._made: dict[Any, dist.ProcessGroup] = {}
@@ -148,7 +152,9 @@ class Groups:
         if self.rank not in ranks:
             raise NotInMesh(f"rank {self.rank} isn't in the {axis} group of ranks {rank_list_text(ranks)}")
 
-    def _default_serves(self, ranks: tuple[int, ...], settings: GroupSettings, timeout: timedelta | None) -> bool:
+    def _default_serves(
+        self, ranks: tuple[int, ...], settings: GroupSettings, timeout: timedelta | None
+    ) -> bool:
         return (
             len(ranks) == self._world_size
             and ranks == tuple(range(self._world_size))
@@ -161,8 +167,11 @@ class Groups:
     def _create(
         self, axis: str, ranks: tuple[int, ...], settings: GroupSettings, timeout: timedelta | None
     ) -> dist.ProcessGroup:
-        # Members make a rank set's group for the same axis, and no other mesh has this name: so only they can meet.
-        name = sha1(f"{self._name}/{axis}/{'_'.join(map(str, ranks))}".encode(), usedforsecurity=False).hexdigest()
+        # Members make a rank set's group for the same axis, and no other mesh has this name: so only they
+        # can meet.
+        name = sha1(
+            f"{self._name}/{axis}/{'_'.join(map(str, ranks))}".encode(), usedforsecurity=False
+        ).hexdigest()
         group = create_group(
             ranks,
             name=name,
@@ -189,7 +198,9 @@ def _verify(group: dist.ProcessGroup, axis: str, ranks: tuple[int, ...], rank: i
     """The group holds what the plan says, in its order."""
     held = tuple(dist.get_process_group_ranks(group))
     if held != ranks:
-        raise MeshError(f"the {axis} group of rank {rank} holds {rank_list_text(held)}, not {rank_list_text(ranks)}")
+        raise MeshError(
+            f"the {axis} group of rank {rank} holds {rank_list_text(held)}, not {rank_list_text(ranks)}"
+        )
     if group.rank() != ranks.index(rank) or group.size() != len(ranks):
         raise MeshError(
             f"rank {rank} is number {group.rank()} of {group.size()} in the {axis} group, "

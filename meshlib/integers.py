@@ -11,7 +11,9 @@ from meshlib.errors import MeshError
 
 
 def exact_int(value: Any) -> int | None:
-    """``value`` as an int when it is a whole number's type (int, ``numpy.int64``); None for bool, float, text."""
+    """``value`` as an int when it is a whole number's type (int, ``numpy.int64``); None for bool, float,
+    text.
+    """
     # numpy.bool_ has no __index__ that means a number, but older versions gave it one.
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return None
@@ -27,7 +29,9 @@ def checked_rank(rank: Any, world_size: int) -> int:
     if number is None:
         raise MeshError(f"rank must be a whole number from 0 to {world_size - 1}, got {rank!r}")
     if not 0 <= number < world_size:
-        raise MeshError(f"rank {number} is out of range: a world of {world_size} has ranks 0 to {world_size - 1}")
+        raise MeshError(
+            f"rank {number} is out of range: a world of {world_size} has ranks 0 to {world_size - 1}"
+        )
     return number
 
 

@@ -36,12 +36,12 @@ class Root:
     """By axes: the same slice is the same object."""
 
 
-class LiveMesh(DeviceMesh):  # type: ignore[misc]
+class LiveMesh(DeviceMesh):
     """A torch ``DeviceMesh`` that also answers ``mesh_shape``, ``rank_list`` and ``flatten(name)``.
 
-    Slices and flat axes follow the same rules as those of ``OfflineMesh``. Its groups were made before it; only
-    ``flatten`` of axes that were never flattened makes one. A rank outside of the mesh has ``get_coordinate()`` None,
-    and gets ``NotInMesh`` when it asks for a group or a local rank.
+    Slices and flat axes follow the same rules as those of ``OfflineMesh``. Its groups were made before it;
+    only ``flatten`` of axes that were never flattened makes one. A rank outside of the mesh has
+    ``get_coordinate()`` None, and gets ``NotInMesh`` when it asks for a group or a local rank.
     """
 
     # Not pickled: a mesh that was pickled answers what torch's own answers.
@@ -51,13 +51,17 @@ class LiveMesh(DeviceMesh):  # type: ignore[misc]
 
     def __init__(self, root: Root, axes: Axes | None, groups: tuple[dist.ProcessGroup, ...]) -> None:
         grid = root.grid
-        shown = axes if axes is not None else tuple(MeshAxis(str(dim), (dim,)) for dim in range(len(grid.shape)))
+        shown = (
+            axes if axes is not None else tuple(MeshAxis(str(dim), (dim,)) for dim in range(len(grid.shape)))
+        )
         self._root, self._axes, self._own_groups = root, axes, groups
         self._shown = shown
         fill_device_mesh(
             self,
             device_type=root.device_type,
-            layout=mesh_layout([([grid.shape[d] for d in a.dims], [grid.strides[d] for d in a.dims]) for a in shown]),
+            layout=mesh_layout(
+                [([grid.shape[d] for d in a.dims], [grid.strides[d] for d in a.dims]) for a in shown]
+            ),
             rank_map=root.rank_map,
             flat_rank_map=tuple(grid.ranks),
             names=None if axes is None else tuple(axis.name for axis in axes),
@@ -137,8 +141,8 @@ class LiveMesh(DeviceMesh):  # type: ignore[misc]
     def flatten(self, name: str | None = None) -> LiveMesh:
         """The 1-D mesh of all axes together, named after them by default.
 
-        Makes the group where no axis has had the same ranks before: then all members must call it. Afterwards the
-        mesh that this one was cut from knows the name too.
+        Makes the group where no axis has had the same ranks before: then all members must call it.
+        Afterwards the mesh that this one was cut from knows the name too.
         """
         root = self._bound()
         axis = flat_axis(self._axes, root.axes, root.flat, name)
@@ -161,7 +165,9 @@ class LiveMesh(DeviceMesh):  # type: ignore[misc]
     # This rank
 
     def get_group(self, mesh_dim: int | str | None = None) -> dist.ProcessGroup:
-        """The process group along an axis, by name or number. ``NotInMesh`` for a rank outside of the mesh."""
+        """The process group along an axis, by name or number. ``NotInMesh`` for a rank outside of the
+        mesh.
+        """
         if self._root is None:
             return super().get_group(mesh_dim)
         found = axis_at(self._axes, self.ndim, self._root.flat, mesh_dim)
@@ -174,7 +180,9 @@ class LiveMesh(DeviceMesh):  # type: ignore[misc]
         return self._own_groups[found]
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """This rank's place along an axis, by name or number. ``NotInMesh`` for a rank outside of the mesh."""
+        """This rank's place along an axis, by name or number. ``NotInMesh`` for a rank outside of the
+        mesh.
+        """
         if self._root is None:
             return int(super().get_local_rank(mesh_dim))
         found = axis_at(self._axes, self.ndim, self._root.flat, mesh_dim)
@@ -185,7 +193,9 @@ class LiveMesh(DeviceMesh):  # type: ignore[misc]
 
     def _outside(self) -> NotInMesh:
         root = self._bound()
-        return NotInMesh(f"rank {root.groups.rank} isn't in the mesh of ranks {rank_list_text(root.grid.ranks)}")
+        return NotInMesh(
+            f"rank {root.groups.rank} isn't in the mesh of ranks {rank_list_text(root.grid.ranks)}"
+        )
 
     def _bound(self) -> Root:
         if self._root is None:
@@ -213,8 +223,10 @@ def make_live_mesh(
     rank_map: torch.Tensor | None = None,
     under: LiveMesh | None = None,
 ) -> LiveMesh:
-    """A mesh of its own: ``own`` are this rank's groups, one an axis. ``under`` is a mesh of the same ranks that torch
-    takes for the root, so that meshes with one root combine (FSDP over tensor parallel parameters)."""
+    """A mesh of its own: ``own`` are this rank's groups, one an axis. ``under`` is a mesh of the same
+    ranks that torch takes for the root, so that meshes with one root combine (FSDP over tensor parallel
+    parameters).
+    """
     if rank_map is None:
         with torch.device("cpu"):
             rank_map = torch.tensor(list(grid.ranks), dtype=torch.int)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from meshlib.dims import ParallelDims
 from meshlib.errors import MeshError, TopologyError
@@ -20,9 +20,9 @@ from meshlib.slicing import Axes, axis_at, flat_axis, select
 class OfflineMesh:
     """A static stand-in for a device mesh: frozen, made of plain values, without a process group.
 
-    A plain mesh holds ranks 0, 1, 2, ... row-major over ``mesh_shape``. A slice still knows the mesh that it was cut
-    from: it answers for any rank of it, and its ``rank_list`` is the part that the bound rank sees (rank 0, or the
-    mesh's first rank, when none is bound).
+    A plain mesh holds ranks 0, 1, 2, ... row-major over ``mesh_shape``. A slice still knows the mesh that
+    it was cut from: it answers for any rank of it, and its ``rank_list`` is the part that the bound rank
+    sees (rank 0, or the mesh's first rank, when none is bound).
 
     A shape that makes no mesh, or names that don't match it, is a ``TopologyError`` (a ``ValueError``).
     """
@@ -54,7 +54,7 @@ class OfflineMesh:
     def _derived(self, axes: Axes | None, rank: int | None) -> OfflineMesh:
         """The same ranks seen along other axes, or from another rank. Flat axes are shared."""
         mesh = object.__new__(OfflineMesh)
-        mesh._set(self._grid, axes, self._root_axes, self._flat, rank)  # type: ignore[attr-defined]
+        mesh._set(self._grid, axes, self._root_axes, self._flat, rank)
         return mesh
 
     # Shape
@@ -133,7 +133,9 @@ class OfflineMesh:
         return self.coordinate(rank) if rank in self._grid else None
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """The bound rank's place along an axis, by name or number. ``NotInMesh`` when it isn't in the mesh."""
+        """The bound rank's place along an axis, by name or number. ``NotInMesh`` when it isn't in the
+        mesh.
+        """
         axis = self._axis(mesh_dim)
         return self._grid.local_rank(axis, self._grid.coordinate(self.get_rank()))
 
@@ -141,8 +143,8 @@ class OfflineMesh:
         """Always an error: an offline mesh has no process groups."""
         self._axis(mesh_dim)
         raise MeshError(
-            "an offline mesh has no process group: call torch.distributed.init_process_group() first, then build the "
-            "mesh with init_backend=True (build_mesh_context: offline=False)"
+            "an offline mesh has no process group: call torch.distributed.init_process_group() first, "
+            "then build the mesh with init_backend=True (build_mesh_context: offline=False)"
         )
 
     def get_all_groups(self) -> NoReturn:
@@ -151,15 +153,16 @@ class OfflineMesh:
 
     # Plumbing
 
-    _grid: Any = None
-    _axes: Any = None
-    _root_axes: Any = ()
-    _flat: Any = None
-    _rank: Any = None
+    # Set in each instance, and no fields: asdict() gives names and shape only.
+    _grid: ClassVar[Grid]
+    _axes: ClassVar[Axes | None]
+    _root_axes: ClassVar[Axes]
+    _flat: ClassVar[dict[str, MeshAxis]]
+    _rank: ClassVar[int | None]
 
     def _all_axes(self) -> Axes:
         if self._axes is not None:
-            return self._axes  # type: ignore[no-any-return]
+            return self._axes
         return tuple(MeshAxis(str(dim), (dim,)) for dim in range(len(self._grid.shape)))
 
     def _axis(self, mesh_dim: int | str | None) -> MeshAxis:
@@ -175,13 +178,14 @@ class OfflineMesh:
     def _viewpoint(self) -> tuple[int, ...]:
         if self._rank is None or (self._rank not in self._grid and self._axes == (self._root_axes or None)):
             return (0,) * len(self._grid.shape)
-        return self._grid.coordinate(self._rank)  # type: ignore[no-any-return]
+        return self._grid.coordinate(self._rank)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OfflineMesh):
             return NotImplemented
         return self is other or (
-            (self.mesh_dim_names, self.mesh_shape, self._rank) == (other.mesh_dim_names, other.mesh_shape, other._rank)
+            (self.mesh_dim_names, self.mesh_shape, self._rank)
+            == (other.mesh_dim_names, other.mesh_shape, other._rank)
             and self.rank_list == other.rank_list
         )
 
@@ -191,7 +195,9 @@ class OfflineMesh:
     def __repr__(self) -> str:
         sizes = self.mesh_shape
         text = str(sizes) if self.mesh_dim_names is None else _sized(self.mesh_dim_names, sizes)
-        ranks = "" if self.rank_list == tuple(range(self.size())) else f", ranks {rank_list_text(self.rank_list)}"
+        ranks = (
+            "" if self.rank_list == tuple(range(self.size())) else f", ranks {rank_list_text(self.rank_list)}"
+        )
         return f"OfflineMesh({text}{ranks}{'' if self._rank is None else f', at rank {self._rank}'})"
 
 
@@ -200,7 +206,11 @@ def _sized(names: Sequence[str], sizes: Sequence[int]) -> str:
 
 
 def mesh_on_grid(
-    names: tuple[str, ...] | None, grid: Grid, *, rank: int | None = None, flat: Mapping[str, tuple[int, ...]] = {}
+    names: tuple[str, ...] | None,
+    grid: Grid,
+    *,
+    rank: int | None = None,
+    flat: Mapping[str, tuple[int, ...]] = {},
 ) -> OfflineMesh:
     """An offline mesh with ranks of one's own. ``flat`` names flattened axes by the grid's dimensions."""
     axes = None if names is None else tuple(MeshAxis(name, (dim,)) for dim, name in enumerate(names))
@@ -210,10 +220,12 @@ def mesh_on_grid(
 
 
 def build_offline_mesh(parallel_dims: Any) -> OfflineMesh:
-    """The mesh that planners see, from anything with ``dp_size, cp_size, tp_size, pp_size`` (or a mapping of them).
+    """The mesh that planners see, from anything with ``dp_size, cp_size, tp_size, pp_size`` (or a mapping
+    of them).
 
-    ``dp``, ``cp`` and ``tp`` are always axes, also at size 1; ``pp`` is one only above size 1, and listed last;
-    ``ep`` never is. Coordinates and groups are those of the plan, where ``pp`` is outermost in rank order.
+    ``dp``, ``cp`` and ``tp`` are always axes, also at size 1; ``pp`` is one only above size 1, and listed
+    last; ``ep`` never is. Coordinates and groups are those of the plan, where ``pp`` is outermost in rank
+    order.
     """
     sizes = _dense_sizes(parallel_dims)
     names, shape = ["dp", "cp", "tp"], [sizes["dp"], sizes["cp"], sizes["tp"]]
@@ -230,13 +242,18 @@ def _dense_sizes(source: Any) -> dict[str, int]:
         requested = source
     else:
         wanted = [f"{axis}_size" for axis in ("dp", "cp", "tp", "pp")]
-        read = (lambda name: name in source) if isinstance(source, Mapping) else (lambda name: hasattr(source, name))
-        missing = [name for name in wanted if not read(name)]
+        held = (
+            source
+            if isinstance(source, Mapping)
+            else {n: getattr(source, n) for n in wanted if hasattr(source, n)}
+        )
+        missing = [name for name in wanted if name not in held]
         if missing:
+            kind = type(source).__name__
             raise TopologyError(
-                f"an offline mesh needs {names_text(wanted)}; {type(source).__name__} has no {names_text(missing)}"
+                f"an offline mesh needs {names_text(wanted)}; {kind} has no {names_text(missing)}"
             )
-        values = {name: source[name] if isinstance(source, Mapping) else getattr(source, name) for name in wanted}
+        values = {name: held[name] for name in wanted}
         requested = ParallelDims(**values)
     resolved = requested.resolve(requested.own_world_size())
     return {axis: size or 1 for axis, size in resolved.sizes().items()}

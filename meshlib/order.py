@@ -23,14 +23,18 @@ def checked_order(order: Sequence[str] | None, sizes: Mapping[str, Any]) -> tupl
     names = tuple(order)
     unknown = [name for name in names if name not in DENSE_AXES]
     if unknown:
-        raise TopologyError(f"order names {names_text(map(str, unknown))}; give {names_text(DENSE_AXES)}, {example}")
+        raise TopologyError(
+            f"order names {names_text(map(str, unknown))}; give {names_text(DENSE_AXES)}, {example}"
+        )
     if len(set(names)) != len(names):
         raise TopologyError(f"order {names} names an axis twice; give each of {names_text(DENSE_AXES)} once")
     missing = tuple(axis for axis in DENSE_AXES if axis not in names)
     wide = [axis for axis in missing if sizes[axis] != 1]
     if wide:
         sized = ", ".join(f"{axis}={sizes[axis]}" for axis in wide)
-        raise TopologyError(f"order {names} leaves out {sized}; only axes of size 1 can be left out, {example}")
+        raise TopologyError(
+            f"order {names} leaves out {sized}; only axes of size 1 can be left out, {example}"
+        )
     return missing + names
 
 

@@ -28,8 +28,8 @@ ViewSizes = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 class MeshPlan:
     """Coordinates and groups of every rank in every view. Build it with :meth:`build`.
 
-    Ranks are global everywhere. Every axis always answers, at size 1 too. A call takes O(axes), and O(group) where a
-    group is the answer; nothing grows with the world.
+    Ranks are global everywhere. Every axis always answers, at size 1 too. A call takes O(axes), and
+    O(group) where a group is the answer; nothing grows with the world.
     """
 
     world_size: int
@@ -58,11 +58,12 @@ class MeshPlan:
         """The plan of sizes (``ParallelDims`` or topology text) for a world.
 
         ``order`` is the rank order of ``pp, dp, cp, tp``, outermost first; axes of size 1 can be left out.
-        ``ep_scope`` is ``"stage"`` or ``"replica"``. ``views`` maps a name to ``((axis, size), ...)``, outermost
-        first: a further factorisation of the whole world. ``node_size`` is the number of ranks of a machine.
+        ``ep_scope`` is ``"stage"`` or ``"replica"``. ``views`` maps a name to ``((axis, size), ...)``,
+        outermost first: a further factorisation of the whole world. ``node_size`` is the number of ranks of
+        a machine.
 
-        Raises ``TopologyError`` with every problem of the sizes, or with both group lists where two views give one
-        axis name to different groups.
+        Raises ``TopologyError`` with every problem of the sizes, or with both group lists where two views
+        give one axis name to different groups.
         """
         world = checked_world_size(world_size)
         resolved = ParallelDims.of(dims).resolve(world, ep_scope=ep_scope)
@@ -118,7 +119,9 @@ class MeshPlan:
 
     @cached_property
     def topology(self) -> str:
-        """Topology text that gives this plan's sizes: what is above 1 and doesn't follow; ``dp=1`` for one rank."""
+        """Topology text that gives this plan's sizes: what is above 1 and doesn't follow; ``dp=1`` for
+        one rank.
+        """
         named = {axis: size for axis, size in self.dims.sizes().items() if size != 1 and axis != "dp_shard"}
         if self.ep_scope == "replica":
             named.pop("edp_shard", None)
@@ -139,7 +142,8 @@ class MeshPlan:
         if missing:
             example = ", ".join(f"{axis}=0" for axis in missing)
             raise MeshError(
-                f"a rank of the {view} view ({names_text(of.axes)}) needs {names_text(missing)} too, such as {example}"
+                f"a rank of the {view} view ({names_text(of.axes)}) needs {names_text(missing)} too, "
+                f"such as {example}"
             )
         return of.rank_of(tuple(int(coordinate.get(axis, 0)) for axis in of.axes))
 
@@ -173,7 +177,9 @@ class MeshPlan:
         return tuple(view.group(places, rank) for rank in firsts)
 
     def neighbour(self, axis: str | Sequence[str], rank: int, step: int, wrap: bool = True) -> int | None:
-        """The rank ``step`` places further along an axis; past the end it comes round, or is None without ``wrap``."""
+        """The rank ``step`` places further along an axis; past the end it comes round, or is None
+        without ``wrap``.
+        """
         view, places = self._places(axis)
         number, by = self._rank(rank), exact_int(step)
         if by is None:
@@ -200,8 +206,8 @@ class MeshPlan:
     def axis_of(self, ranks: Iterable[int]) -> str:
         """The name of the axis along which these ranks are a group.
 
-        Base axes above size 1 come first, dense before FSDP before expert, then ``dp_cp`` and other derived axes, then
-        ``world``; an empty text when the ranks are no group of the plan's.
+        Base axes above size 1 come first, dense before FSDP before expert, then ``dp_cp`` and other derived
+        axes, then ``world``; an empty text when the ranks are no group of the plan's.
         """
         members = tuple(sorted(ranks))
         if not members or not 0 <= members[0] <= members[-1] < self.world_size:
@@ -248,7 +254,9 @@ class MeshPlan:
 
     def _node_size(self) -> int:
         if self.node_size is None:
-            raise MeshError("this plan has no node_size: build it with node_size=, the number of ranks of a machine")
+            raise MeshError(
+                "this plan has no node_size: build it with node_size=, the number of ranks of a machine"
+            )
         return self.node_size
 
     # Text
@@ -398,7 +406,9 @@ class MeshPlan:
             size = view.shape[view.axes.index(axis)]
             number = exact_int(value)
             if number is None or not 0 <= number < size:
-                raise MeshError(f"{axis}={value!r} is out of range: {axis} has size {size}, coordinates 0 to {size - 1}")
+                raise MeshError(
+                    f"{axis}={value!r} is out of range: {axis} has size {size}, coordinates 0 to {size - 1}"
+                )
 
 
 def _checked_node_size(node_size: Any) -> int | None:
@@ -408,5 +418,3 @@ def _checked_node_size(node_size: Any) -> int | None:
     if size is None or size < 1:
         raise TopologyError(f"node_size must be a whole number of at least 1, got {node_size!r}")
     return size
-
-

@@ -16,7 +16,9 @@ _KEYS = ("world_size", "sizes", "order", "ep_scope", "views", "node_size")
 
 
 def plan_from_json(cls: type[MeshPlan], data: Mapping[str, Any] | str) -> MeshPlan:
-    """Build the plan anew from its content, so that nothing unchecked comes in; compare the digest if there is one."""
+    """Build the plan anew from its content, so that nothing unchecked comes in; compare the digest if
+    there is one.
+    """
     from meshlib.plan import SCHEMA_VERSION
 
     if isinstance(data, str | bytes):
@@ -28,7 +30,9 @@ def plan_from_json(cls: type[MeshPlan], data: Mapping[str, Any] | str) -> MeshPl
         raise MeshError(f"not a plan: expected the dictionary of MeshPlan.to_json, got {type(data).__name__}")
     version = data.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise MeshError(f"can't read a plan with schema_version {version!r}; this meshlib reads {SCHEMA_VERSION}")
+        raise MeshError(
+            f"can't read a plan with schema_version {version!r}; this meshlib reads {SCHEMA_VERSION}"
+        )
     missing = [key for key in _KEYS if key not in data]
     if missing:
         raise MeshError(f"not a plan: {', '.join(missing)} missing")
@@ -41,5 +45,7 @@ def plan_from_json(cls: type[MeshPlan], data: Mapping[str, Any] | str) -> MeshPl
         node_size=data["node_size"],
     )
     if data.get("digest", plan.digest) != plan.digest:
-        raise MeshError("this plan's content doesn't match its digest: it was edited; leave the digest out to accept it")
+        raise MeshError(
+            "this plan's content doesn't match its digest: it was edited; leave the digest out to accept it"
+        )
     return plan

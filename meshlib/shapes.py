@@ -23,7 +23,9 @@ def checked_shape(mesh_shape: Any) -> tuple[int, ...]:
         raise TopologyError("mesh_shape is empty; give a size for each axis, such as (2, 4)")
     shape = tuple(exact_int(size) for size in sizes)
     if any(size is None or size < 1 for size in shape):
-        raise TopologyError(f"mesh_shape {tuple(sizes)} must hold whole numbers of at least 1, such as (2, 4)")
+        raise TopologyError(
+            f"mesh_shape {tuple(sizes)} must hold whole numbers of at least 1, such as (2, 4)"
+        )
     return tuple(size for size in shape if size is not None)
 
 
@@ -37,7 +39,9 @@ def _iterated(value: Any) -> list[Any] | None:
 def checked_names(mesh_dim_names: Any, ndim: int) -> tuple[str, ...]:
     """One name for each axis, all different."""
     if isinstance(mesh_dim_names, str) or not isinstance(mesh_dim_names, Sequence):
-        raise TopologyError(f"mesh_dim_names must be a tuple of names, such as ('dp', 'tp'), got {mesh_dim_names!r}")
+        raise TopologyError(
+            f"mesh_dim_names must be a tuple of names, such as ('dp', 'tp'), got {mesh_dim_names!r}"
+        )
     names = tuple(mesh_dim_names)
     if not all(isinstance(name, str) and name for name in names):
         raise TopologyError(f"mesh_dim_names {names} must hold text only, such as ('dp', 'tp')")
@@ -45,11 +49,15 @@ def checked_names(mesh_dim_names: Any, ndim: int) -> tuple[str, ...]:
         raise TopologyError(f"{len(names)} names {names} for {ndim} sizes: give one name for each axis")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise TopologyError(f"mesh_dim_names {names} name {names_text(twice)} twice; each axis needs its own name")
+        raise TopologyError(
+            f"mesh_dim_names {names} name {names_text(twice)} twice; each axis needs its own name"
+        )
     return names
 
 
-def checked_rank_list(rank_list: Any, shape: tuple[int, ...], world_size: int | None, source: str) -> tuple[int, ...]:
+def checked_rank_list(
+    rank_list: Any, shape: tuple[int, ...], world_size: int | None, source: str
+) -> tuple[int, ...]:
     """One rank for each place of the shape, each once and in the world."""
     listed = _iterated(rank_list)
     if listed is None:
@@ -80,7 +88,8 @@ def check_covers_world(shape: tuple[int, ...], world_size: int, source: str) -> 
     if places > world_size:
         raise TopologyError(
             f"shape {shape} needs {places} ranks, has {world_size} ({source}); "
-            f"use a shape of {world_size} ranks such as {_fitting(shape, world_size)}, or start {places} ranks"
+            f"use a shape of {world_size} ranks such as {_fitting(shape, world_size)}, "
+            f"or start {places} ranks"
         )
     if places < world_size:
         missing = ranks_text(range(places, world_size))

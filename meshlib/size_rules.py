@@ -1,8 +1,8 @@
 """The rules that tie the sizes together: what is inferred, and all that is wrong, in one pass.
 
 ``dp * cp * tp * pp == world_size``; ``dp_replicate * dp_shard == dp * cp``; and for the experts either
-``edp_replicate * edp_shard * ep == dp * cp * tp`` (``ep_scope="stage"``) or ``edp_shard * ep == fsdp_shard * tp``
-(``ep_scope="replica"``). Nothing is rounded.
+``edp_replicate * edp_shard * ep == dp * cp * tp`` (``ep_scope="stage"``) or ``edp_shard * ep == fsdp_shard
+* tp`` (``ep_scope="replica"``). Nothing is rounded.
 """
 
 from __future__ import annotations
@@ -127,12 +127,16 @@ class Resolution:
         reason = f"{product_text(*zip(*named, strict=True))}, {remainder_text(self._world, total)}"
         reason += f", so {unknown} would not be whole in a world of {self._world}"
         options = {
-            axis: divisors(self._world // (total // size)) for axis, size in named if self._world % (total // size) == 0
+            axis: divisors(self._world // (total // size))
+            for axis, size in named
+            if self._world % (total // size) == 0
         }
         if not options:
             return Problem(named[0][0], reason, divisors(self._world), self._fitting(named))
-        axis = max(options, key=lambda name: (len(named) > 1 and self._world % self._size(name) != 0))
-        edits = [f"{name}={value}" for name, valid in options.items() for value in nearest(valid, self._size(name))]
+        axis = max(options, key=lambda name: len(named) > 1 and self._world % self._size(name) != 0)
+        edits = [
+            f"{name}={value}" for name, valid in options.items() for value in nearest(valid, self._size(name))
+        ]
         return Problem(axis, reason, options[axis], " or ".join(edits))
 
     def _fitting(self, named: list[tuple[str, int]]) -> str:
@@ -208,7 +212,9 @@ class Resolution:
         known = [axis for axis in ("ep", "edp_shard") if axis not in unknown]
         sizes = [self._size(axis) for axis in known]
         total = math.prod(sizes)
-        named = [(axis, size) for axis, size in zip(known, sizes, strict=True) if size > 1] or [(known[0], sizes[0])]
+        named = [(axis, size) for axis, size in zip(known, sizes, strict=True) if size > 1] or [
+            (known[0], sizes[0])
+        ]
         if span % total:
             reason = f"{span_text}, {product_text(*zip(*named, strict=True))}, {remainder_text(span, total)}"
         elif exact and not unknown and total != span:
@@ -226,7 +232,9 @@ class Resolution:
             self.problems.append(Problem(named[0][0], reason, divisors(span), f"{named[0][0]}=1"))
             return
         axis = next(iter(options))
-        edits = [f"{name}={value}" for name, valid in options.items() for value in nearest(valid, self._size(name))]
+        edits = [
+            f"{name}={value}" for name, valid in options.items() for value in nearest(valid, self._size(name))
+        ]
         self.problems.append(Problem(axis, reason, options[axis], " or ".join(edits)))
 
     def _size(self, axis: str) -> int:

@@ -16,7 +16,9 @@ Axes = tuple[MeshAxis, ...]
 def named(axes: Axes | None) -> Axes:
     """The axes of a mesh that has names."""
     if axes is None:
-        raise MeshError("this mesh has no axis names: give mesh_dim_names= when it is made, to slice or flatten by name")
+        raise MeshError(
+            "this mesh has no axis names: give mesh_dim_names= when it is made, to slice or flatten by name"
+        )
     return axes
 
 
@@ -34,11 +36,15 @@ def select(axes: Axes | None, flat: Mapping[str, MeshAxis], names: Any) -> Axes:
     if not isinstance(wanted, Sequence) or not all(isinstance(name, str) for name in wanted):
         raise MeshError(f"slice a mesh by axis names, such as mesh['{own[0].name}'], not by {names!r}")
     if not wanted:
-        raise MeshError(f"a slice needs at least one axis name; this mesh has {names_text(a.name for a in own)}")
+        raise MeshError(
+            f"a slice needs at least one axis name; this mesh has {names_text(a.name for a in own)}"
+        )
     known = {**{axis.name: axis for axis in own}, **usable_flat_axes(own, flat)}
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise UnknownAxis(f"this mesh has no axis {names_text(map(repr, unknown))}; it has {names_text(known)}")
+        raise UnknownAxis(
+            f"this mesh has no axis {names_text(map(repr, unknown))}; it has {names_text(known)}"
+        )
     chosen = tuple(known[name] for name in wanted)
     _check_overlap(chosen)
     _check_order(chosen)
@@ -51,7 +57,9 @@ def _check_overlap(axes: Sequence[MeshAxis]) -> None:
         for dim in axis.dims:
             if dim in seen:
                 names = tuple(a.name for a in axes)
-                raise MeshError(f"the axes of slice {names} overlap: {seen[dim]!r} and {axis.name!r} share ranks")
+                raise MeshError(
+                    f"the axes of slice {names} overlap: {seen[dim]!r} and {axis.name!r} share ranks"
+                )
             seen[dim] = axis.name
 
 
@@ -65,10 +73,14 @@ def _check_order(axes: Sequence[MeshAxis]) -> None:
     if in_order == sorted(in_order):
         right = ", ".join(f'"{axis.name}"' for axis in ordered)
         raise MeshError(f"slice {names} isn't in the mesh's order; write mesh[{right}]")
-    raise MeshError(f"slice {names} interleaves: no order of these axes is the mesh's; slice the flat axis on its own")
+    raise MeshError(
+        f"slice {names} interleaves: no order of these axes is the mesh's; slice the flat axis on its own"
+    )
 
 
-def flat_axis(axes: Axes | None, root: Iterable[MeshAxis], flat: Mapping[str, MeshAxis], name: str | None) -> MeshAxis:
+def flat_axis(
+    axes: Axes | None, root: Iterable[MeshAxis], flat: Mapping[str, MeshAxis], name: str | None
+) -> MeshAxis:
     """The axis that flattening ``axes`` gives; an error when the name means something else already."""
     own = named(axes)
     if name is not None and (not isinstance(name, str) or not name):
@@ -79,17 +91,21 @@ def flat_axis(axes: Axes | None, root: Iterable[MeshAxis], flat: Mapping[str, Me
         return own[0]
     taken = {axis.name for axis in (*root, *own)}
     if title in taken:
-        raise MeshError(f"can't flatten {names_text(a.name for a in own)} to {title!r}: the mesh has an axis of that name")
+        raise MeshError(
+            f"can't flatten {names_text(a.name for a in own)} to {title!r}: the mesh has an axis of that name"
+        )
     if title in flat and flat[title].dims != dims:
         raise MeshError(
-            f"can't flatten {names_text(a.name for a in own)} to {title!r}: other axes were flattened to that name; "
-            "choose another"
+            f"can't flatten {names_text(a.name for a in own)} to {title!r}: "
+            "other axes were flattened to that name; choose another"
         )
     return MeshAxis(title, dims)
 
 
 def axis_at(axes: Axes | None, ndim: int, flat: Mapping[str, MeshAxis], dim: Any) -> int | MeshAxis:
-    """The index of an axis that is given by name or number, or the flat axis of that name; None on 1-D meshes."""
+    """The index of an axis that is given by name or number, or the flat axis of that name; None on 1-D
+    meshes.
+    """
     listed = names_text(axis.name for axis in axes) if axes else f"0 to {ndim - 1}"
     if dim is None:
         if ndim == 1:

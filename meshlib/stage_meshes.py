@@ -31,7 +31,9 @@ def stage_ranks(plan: MeshPlan, rank: int) -> Sequence[int]:
 
 
 def stage_mesh(plan: MeshPlan, view: str, axes: tuple[str, ...], rank: int) -> StageMesh:
-    """One view of ``rank``'s stage. Where the view is evenly spaced in the stage, its grid is the stage's ranks."""
+    """One view of ``rank``'s stage. Where the view is evenly spaced in the stage, its grid is the
+    stage's ranks.
+    """
     everywhere, inside = plan._view(view), plan._stage_view(view)
     places = [everywhere.axes.index(axis) for axis in axes]
     digits = everywhere.digits(rank)

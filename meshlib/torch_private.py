@@ -1,14 +1,13 @@
 """The private calls of torch that meshlib depends on, all of them. Each was tried on torch 2.13.0.
 
-They are needed because torch has no public way to name a process group (its names count the groups of the process,
-so that ranks which hold different numbers of groups never meet), and none to make a mesh whose axes have groups of
-one's own and whose slices share a root.
+They are needed because torch has no public way to name a process group (its names count the groups of the
+process, so that ranks which hold different numbers of groups never meet), and none to make a mesh whose
+axes have groups of one's own and whose slices share a root.
 """
 
 from __future__ import annotations
 
 import threading
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -34,13 +33,23 @@ def _private(owner: Any, name: str) -> Any:
         ) from None
 
 
-def default_store() -> dist.Store:
+def default_group() -> dist.ProcessGroup:
+    """The default process group, which must be up."""
+    group = dist.group.WORLD
+    if group is None:
+        raise RuntimeError("there is no process group: call torch.distributed.init_process_group() first")
+    return group
+
+
+def default_store() -> Any:
     """The key-value store of the default process group. torch 2.13.0 has no public call for it."""
     return _private(c10d, "_get_default_store")()
 
 
 def group_timeout(group: dist.ProcessGroup, device: torch.device) -> timedelta | None:
-    """The timeout of a group's backend for a device; None where the backend has no such option. Tried on 2.13.0."""
+    """The timeout of a group's backend for a device; None where the backend has no such option. Tried on
+    2.13.0.
+    """
     try:
         options = _private(group, "_get_backend")(device).options
     except RuntimeError:
@@ -55,7 +64,9 @@ def device_types(group: dist.ProcessGroup) -> tuple[str, ...]:
 
 
 def is_registered(group: dist.ProcessGroup) -> bool:
-    """Whether c10d still holds the group: it hasn't been destroyed, alone or with the world. Tried on 2.13.0."""
+    """Whether c10d still holds the group: it hasn't been destroyed, alone or with the world. Tried on
+    2.13.0.
+    """
     return group in _private(c10d, "_world").pg_map
 
 
@@ -70,35 +81,36 @@ def create_group(
 ) -> dist.ProcessGroup:
     """A process group that only its members create, under a name of our own. Tried on 2.13.0.
 
-    ``dist.new_group(use_local_synchronization=True)`` does the same, but names the group after its ranks and the
-    number of groups that this process holds. Members that hold different numbers would wait for each other for ever.
+    ``dist.new_group(use_local_synchronization=True)`` does the same, but names the group after its ranks
+    and the number of groups that this process holds. Members that hold different numbers would wait for
+    each other for ever.
     """
-    world, default = _private(c10d, "_world"), dist.group.WORLD
+    world, default = _private(c10d, "_world"), default_group()
     default_backend, store = world.pg_map[default]
     kind = dist.Backend(backend or default_backend)
     if timeout is None:
         timeout = _private(c10d, "_get_default_timeout")(kind)
     mapping = {rank: place for place, rank in enumerate(ranks)}
-    here = mapping[default.rank()]
     group_name = _private(c10d, "GroupName")(name)
     own_factory = getattr(default, "new_group", None)
     if callable(own_factory):
         # Default groups written in Python make their own subgroups; new_group registers them like this.
-        group = own_factory(
+        group: dist.ProcessGroup = own_factory(
             list(ranks), timeout=timeout, pg_options=options, group_name=group_name, group_desc=description
         )
         _private(c10d, "_register_pg_in_world")(
             group,
             backend_name=kind,
-            store=dist.PrefixStore(f"{group_name}/", store),
+            store=_private(dist, "PrefixStore")(f"{group_name}/", store),
             group_name=group_name,
             backend_config=str(_private(c10d, "BackendConfig")(kind)),
             rank_mapping=mapping,
         )
         return group
-    group, _ = _private(c10d, "_new_process_group_helper")(
+    made: dist.ProcessGroup
+    made, _ = _private(c10d, "_new_process_group_helper")(
         len(ranks),
-        here,
+        mapping[default.rank()],
         list(ranks),
         kind,
         store,
@@ -108,16 +120,20 @@ def create_group(
         device_id=default.bound_device_id,
         group_desc=description,
     )
-    world.pg_group_ranks[group] = mapping
-    return group
+    world.pg_group_ranks[made] = mapping
+    return made
 
 
 def mesh_layout(axes: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Any:
-    """The layout of a ``DeviceMesh``: for each axis the sizes and strides that it is made of. Tried on 2.13.0."""
+    """The layout of a ``DeviceMesh``: for each axis the sizes and strides that it is made of. Tried on
+    2.13.0.
+    """
     from torch.distributed import _mesh_layout
 
     flat = _private(_mesh_layout, "_FlatLayout")
-    return _private(_mesh_layout, "_MeshLayout")([flat(tuple(sizes), tuple(strides)) for sizes, strides in axes])
+    return _private(_mesh_layout, "_MeshLayout")(
+        [flat(tuple(sizes), tuple(strides)) for sizes, strides in axes]
+    )
 
 
 def fill_device_mesh(
@@ -135,8 +151,8 @@ def fill_device_mesh(
 ) -> None:
     """Give a ``DeviceMesh`` what its own ``__init__`` would work out, and its groups. Tried on 2.13.0.
 
-    ``DeviceMesh.__init__(_init_backend=False)`` derives all of this from tensors, which at hundreds of ranks in one
-    process is most of the time that a binding takes. A test compares the two.
+    ``DeviceMesh.__init__(_init_backend=False)`` derives all of this from tensors, which at hundreds of
+    ranks in one process is most of the time that a binding takes. A test compares the two.
     """
     mesh._device_type = device_type
     mesh._layout = layout
@@ -157,11 +173,12 @@ def fill_device_mesh(
 
 
 def _rank_thread() -> int | None:
-    """The thread's id where ranks are threads of one process: DTensor's caches must not hand one rank's mesh to another.
+    """The thread's id where ranks are threads of one process: DTensor's caches must not hand one rank's
+    mesh to another.
 
     torch does this for its own threaded backend. Default groups written in Python are the other case.
     """
-    default = dist.group.WORLD
+    default = default_group()
     if type(default) is dist.ProcessGroup or threading.current_thread() is threading.main_thread():
         return None
     return threading.get_ident()

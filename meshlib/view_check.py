@@ -62,7 +62,9 @@ def _read_view(name: Any, parts: Any, world_size: int) -> tuple[tuple[tuple[str,
         problems.append(Problem("", f"view {name!r} names {names_text(twice)} twice; each axis once"))
     if not problems and math.prod(sizes) != world_size:
         text = product_text(axes, sizes) if axes else "no axes"
-        problems.append(Problem("", f"view {name!r}: {text}, but the span is the world of {world_size} ranks"))
+        problems.append(
+            Problem("", f"view {name!r}: {text}, but the span is the world of {world_size} ranks")
+        )
     return tuple(zip(axes, sizes, strict=False)) if not problems else (), problems
 
 

@@ -1,7 +1,8 @@
 """Views: factorisations of ranks into axes, as integer arithmetic.
 
-A view turns a rank into its digits (one coordinate per axis) and back, in O(axes) and without listing other ranks.
-Where the ranks along an axis are evenly spaced for every rank, ``strides`` holds the spacing, so that groups are ranges.
+A view turns a rank into its digits (one coordinate per axis) and back, in O(axes) and without listing other
+ranks. Where the ranks along an axis are evenly spaced for every rank, ``strides`` holds the spacing, so
+that groups are ranges.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ Digits = tuple[int, ...]
 
 
 class View:
-    """Axes and sizes of one factorisation. Subclasses give ``digits`` and ``rank_of``, inverse to each other."""
+    """Axes and sizes of one factorisation. Subclasses give ``digits`` and ``rank_of``, inverse to each
+    other.
+    """
 
-    def __init__(self, axes: tuple[str, ...], shape: tuple[int, ...], strides: tuple[int | None, ...]) -> None:
+    def __init__(
+        self, axes: tuple[str, ...], shape: tuple[int, ...], strides: tuple[int | None, ...]
+    ) -> None:
         self.axes = axes
         self.shape = shape
         self.strides = tuple(1 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
@@ -74,7 +79,7 @@ def _spread(first: int, parts: list[tuple[int, int]]) -> tuple[int, ...]:
             merged[-1] = (merged[-1][0] * size, merged[-1][1])
         else:
             merged.append((size, stride))
-    ranks = (first,)
+    ranks: tuple[int, ...] = (first,)
     for size, stride in merged:
         if len(ranks) == 1:
             ranks = tuple(range(first, first + size * stride, stride))
@@ -145,7 +150,9 @@ class Stages:
         return (above * self.count + stage) * self.stride + below
 
     def spacing(self, stride: int, size: int) -> int | None:
-        """Ranks between neighbours that are ``stride`` places apart, where that is even over ``size`` places."""
+        """Ranks between neighbours that are ``stride`` places apart, where that is even over ``size``
+        places.
+        """
         if size == 1:
             return 1
         if self.count == 1 or self.stride % (stride * size) == 0:
@@ -171,7 +178,9 @@ class Domain:
         return (outer, inner) if self._dp_is_outer else (inner, outer)
 
     def spacing(self, stride: int, size: int) -> int | None:
-        """Ranks between neighbours that are ``stride`` places apart, where that is even over ``size`` places."""
+        """Ranks between neighbours that are ``stride`` places apart, where that is even over ``size``
+        places.
+        """
         if size == 1:
             return 1
         if self.outer_size == 1 or self.inner_size % (stride * size) == 0:
@@ -239,8 +248,8 @@ class StageExpertView(View):
 class Replicas:
     """The ranks of a stage that share an fsdp_replicate coordinate, by their place in ascending order.
 
-    A replica is a run of the domain, times tp. Where tp lies between dp and cp in rank order, the run's first and last
-    row can be cut off, and the places are counted row by row.
+    A replica is a run of the domain, times tp. Where tp lies between dp and cp in rank order, the run's
+    first and last row can be cut off, and the places are counted row by row.
     """
 
     def __init__(self, dense: DenseView, shard: int) -> None:
@@ -277,7 +286,9 @@ class Replicas:
         return row * self.domain.inner_size + start + column, tp
 
     def _row(self, replica: int, row: int) -> tuple[int, int, int]:
-        """Of a replica's run in one row of the domain: places before the row, first column, number of columns."""
+        """Of a replica's run in one row of the domain: places before the row, first column, number of
+        columns.
+        """
         low, begin = replica * self.shard, row * self.domain.inner_size
         start = max(low - begin, 0)
         end = min(low + self.shard - begin, self.domain.inner_size)
@@ -307,7 +318,9 @@ class ReplicaExpertView(View):
 
 
 def expert_view(dense: DenseView, *, fsdp_shard: int, shard: int, ep: int, ep_scope: str) -> View:
-    """The expert view. Where each replica is a run of its stage's ranks, both scopes are the same arithmetic."""
+    """The expert view. Where each replica is a run of its stage's ranks, both scopes are the same
+    arithmetic.
+    """
     inside = [axis for axis in dense.order if axis != "pp"]
     if ep_scope == "stage" or dense.sizes["tp"] == 1 or inside[-1] == "tp":
         return StageExpertView(dense, shard, ep)

@@ -1,7 +1,7 @@
 """Every call that meshsim makes into torch's private parts, in one place.
 
-Tried on torch 2.13.0. Each access goes through :func:`_private`, so that a torch that has moved on is met with
-one clear line instead of an ``AttributeError`` from deep inside a rank.
+Tried on torch 2.13.0. Each access goes through :func:`_private`, so that a torch that has moved on is met
+with one clear line instead of an ``AttributeError`` from deep inside a rank.
 """
 
 from __future__ import annotations
@@ -15,9 +15,27 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d as c10d
 
 from meshsim.errors import CannotRun
+
+# torch.distributed has these four too, without its type stubs saying so.
+__all__ = [
+    "AllgatherOptions",
+    "C10dWorld",
+    "PrefixStore",
+    "Store",
+    "TCPStore",
+    "check_c10d_layout",
+    "forget_device_meshes",
+    "in_autograd_backward",
+    "install_default_group",
+    "mode_stack_depths",
+    "mode_stack_tops",
+    "start_gloo_group",
+    "thread_isolated_group_registry",
+]
 
 TRIED_ON = ("2.13.0",)
 
@@ -97,7 +115,7 @@ def check_c10d_layout() -> None:
 
 def install_default_group(
     group: dist.ProcessGroup,
-    store: dist.Store,
+    store: Store,
     name: str,
     *,
     ranks: dict[int, int],
@@ -122,7 +140,7 @@ def install_default_group(
 
 @contextmanager
 def thread_isolated_group_registry() -> Iterator[None]:
-    """Inside, C++ resolves a group's name to the group that the calling thread registered. Tried on 2.13.0."""
+    """Inside, C++ resolves a group's name to the calling thread's group of that name. Tried on 2.13.0."""
     set_mode = _private(torch._C._distributed_c10d, "_set_thread_isolation_mode")
     set_mode(True)
     try:
@@ -138,7 +156,7 @@ def in_autograd_backward() -> bool:
 
 
 def start_gloo_group(
-    store: dist.Store, group_rank: int, *, members: tuple[int, ...], name: str, timeout: timedelta, host: str
+    store: Store, group_rank: int, *, members: tuple[int, ...], name: str, timeout: timedelta, host: str
 ) -> tuple[dist.ProcessGroup, Any]:
     """A group of torch's own gloo backend that c10d's tables don't know, and its backend object.
 
@@ -155,7 +173,7 @@ def start_gloo_group(
     group = dist.ProcessGroup(store, group_rank, len(members))
     group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
-    group._set_group_name(name)
+    group._set_group_name(c10d.GroupName(name))
     return group, backend
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 
@@ -34,8 +35,8 @@ def buffer_finding(call: Call) -> Finding | None:
                 return _finding(
                     call,
                     VerdictKind.NON_CONTIGUOUS_BUFFER,
-                    f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} that isn't contiguous: "
-                    "gloo takes its memory as it lies and corrupts it, NCCL refuses it",
+                    f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} that isn't "
+                    "contiguous: gloo takes its memory as it lies and corrupts it, NCCL refuses it",
                 )
     overlap = _overlap(call.outputs)
     if overlap is not None:
@@ -58,7 +59,7 @@ def _finding(call: Call, kind: VerdictKind, what: str) -> Finding:
 
 
 def _overlap(tensors: Sequence[torch.Tensor]) -> tuple[int, int] | None:
-    """Positions of two tensors that share memory. Interleaved views count as overlapping only if they may be."""
+    """Positions of two contiguous tensors that share memory."""
     if len(tensors) < 2:
         return None
     extents = sorted(
@@ -66,7 +67,7 @@ def _overlap(tensors: Sequence[torch.Tensor]) -> tuple[int, int] | None:
         for at, tensor in enumerate(tensors)
         if tensor.layout is torch.strided and tensor.numel() and tensor.is_contiguous()
     )
-    for (_, end, first), (start, _, second) in zip(extents, extents[1:], strict=False):
+    for (_, end, first), (start, _, second) in pairwise(extents):
         if start < end:
             return min(first, second), max(first, second)
     return None

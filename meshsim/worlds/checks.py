@@ -11,7 +11,9 @@ from meshsim.worlds.refusal import refuser
 
 
 def prepare(recorder: Recorder, request: RunRequest, actions: FaultActions) -> None:
-    """Make ``recorder`` refuse, inject and report what the request asks for, on a CPU backend with gloo's rules."""
+    """Make ``recorder`` refuse, inject and report what the request asks for, on a CPU backend with gloo's
+    rules.
+    """
     recorder.axis_of = request.plan.axis_of
     recorder.checks = (refuser("gloo", request.profile), buffer_check(recorder.findings.append))
     injector = FaultInjector(request.faults, recorder.rank, request.plan)

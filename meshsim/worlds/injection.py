@@ -28,7 +28,7 @@ class Injection:
         self._actions = actions
 
     def before(self, call: Call) -> str | None:
-        """Carry out whatever fires at this call. ``skip`` and ``duplicate`` are left to the caller, by name."""
+        """Carry out what fires at this call. ``skip`` and ``duplicate`` are left to the caller, by name."""
         fault = self._injector.before(call.event)
         if fault is None:
             return None

@@ -1,8 +1,8 @@
 """The process group that a rank sees: it records each call, then hands it to a transport.
 
-One front serves every world. The fake world's transport matches the calls of all ranks in this process; the gloo
-world's hands them to torch's own ``ProcessGroupGloo``. Being a Python subclass of ``dist.ProcessGroup`` it is also
-what C++ callers reach (DDP's reducer, functional collectives), through c10d's trampolines.
+One front serves every world. The fake world's transport matches the calls of all ranks in this process; the
+gloo world's hands them to torch's own ``ProcessGroupGloo``. Being a Python subclass of ``dist.ProcessGroup``
+it is also what C++ callers reach (DDP's reducer, functional collectives), through c10d's trampolines.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from meshsim.checker.compare import LOCAL_SYNCHRONIZATION
 from meshsim.source import user_line
+from meshsim.torch_private import AllgatherOptions, PrefixStore, Store
 from meshsim.trace import CallState, TraceEvent
 from meshsim.verdict import Finding
 from meshsim.worlds.watch import AccessWatch
@@ -32,7 +33,7 @@ POINT_TO_POINT = frozenset({"send", "recv"})
 
 
 def is_deferred(event: TraceEvent) -> bool:
-    """Whether the caller may go on before the result is there. c10d's isend and send look the same from here."""
+    """Whether the caller may go on before the result is there. isend and send look the same from here."""
     return event.async_op or event.op in POINT_TO_POINT
 
 
@@ -40,9 +41,10 @@ def is_deferred(event: TraceEvent) -> bool:
 class Call:
     """One c10d call, in one form for all its spellings.
 
-    ``inputs`` is what this rank contributes, ``outputs`` where its results go, as lists of tensors: for ``gather``,
-    ``all_gather``, ``scatter``, ``reduce_scatter`` and ``all_to_all`` the list form has one tensor a rank.
-    ``root`` and ``peer`` are group ranks. ``method`` and ``arguments`` are the c10d call itself.
+    ``inputs`` is what this rank contributes, ``outputs`` where its results go, as lists of tensors: for
+    ``gather``, ``all_gather``, ``scatter``, ``reduce_scatter`` and ``all_to_all`` the list form has one
+    tensor a rank. ``root`` and ``peer`` are group ranks. ``method`` and ``arguments`` are the c10d call
+    itself.
     """
 
     event: TraceEvent
@@ -71,7 +73,7 @@ class GroupFactory(Protocol):
     """How a world makes the transport of a group."""
 
     def __call__(
-        self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
+        self, members: tuple[int, ...], name: str, group_rank: int, store: Store, timeout: timedelta
     ) -> Transport: ...
 
 
@@ -183,7 +185,7 @@ def reduce_op_name(reduce_op: Any) -> str:
     return str(kind).rsplit(".", 1)[-1]
 
 
-class RecordedWork(dist.Work):  # type: ignore[misc]
+class RecordedWork(dist.Work):
     """A work whose waiting and completion show in the trace."""
 
     def __init__(self, work: dist.Work, call: Call, recorder: Recorder) -> None:
@@ -246,7 +248,7 @@ class RecordedWork(dist.Work):  # type: ignore[misc]
         return future
 
 
-class SkippedWork(dist.Work):  # type: ignore[misc]
+class SkippedWork(dist.Work):
     """Of a call that an injected fault left out: done, and nothing has happened.
 
     To the checker the event is no call on the group, only a mark that the fault fired.
@@ -277,7 +279,7 @@ class SkippedWork(dist.Work):  # type: ignore[misc]
         return future
 
 
-class _CoalescedWork(dist.Work):  # type: ignore[misc]
+class _CoalescedWork(dist.Work):
     """The works of one coalescing block, waited for together."""
 
     def __init__(self, works: list[dist.Work]) -> None:
@@ -285,7 +287,8 @@ class _CoalescedWork(dist.Work):  # type: ignore[misc]
         self._works = works
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        return all([work.wait(timeout) for work in self._works])
+        results = [work.wait(timeout) for work in self._works]
+        return all(results)
 
     def is_completed(self) -> bool:
         return all(work.is_completed() for work in self._works)
@@ -297,12 +300,16 @@ class _CoalescedWork(dist.Work):  # type: ignore[misc]
         return torch.futures.collect_all([work.get_future() for work in self._works])
 
 
-class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
+# c10d's stubs give most methods two or three signatures; only one reaches a group, and it's enough here.
+_ProcessGroup: Any = dist.ProcessGroup
+
+
+class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
     """One rank's end of one group. ``members`` are global ranks in group order."""
 
     def __init__(
         self,
-        store: dist.Store,
+        store: Store,
         group_rank: int,
         *,
         members: tuple[int, ...],
@@ -327,7 +334,9 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def axis(self) -> str:
-        """The mesh axis of this group. Looked up at the first call: the mesh is bound after the groups are made."""
+        """The mesh axis of this group. Looked up at the first call: the mesh is bound after the groups are
+        made.
+        """
         if self._axis is None or self._recorder.internal:
             self._axis = self._recorder.axis_of(self.members)
         return self._axis
@@ -381,7 +390,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _get_backend_name(self) -> str:
         return "gloo"
 
-    def get_group_store(self) -> dist.Store:
+    def get_group_store(self) -> Store:
         return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -418,7 +427,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._recorder.rank not in members:
             return None
         group = RecordingGroup(
-            dist.PrefixStore(f"{group_name}/", self._store),
+            PrefixStore(f"{group_name}/", self._store),
             members.index(self._recorder.rank),
             members=members,
             name=group_name,
@@ -556,7 +565,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
         )
 
     def allgather(self, output_lists: Any, inputs: Any, opts: Any = None) -> dist.Work:
-        inputs, opts = _as_list(inputs), opts or dist.AllgatherOptions()
+        inputs, opts = _as_list(inputs), opts or AllgatherOptions()
         return self._make(
             "all_gather",
             "allgather",
@@ -567,7 +576,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
         )
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or AllgatherOptions()
         return self._make(
             "all_gather_into_tensor",
             "all_gather_single",
@@ -580,7 +589,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
-        outputs, inputs, opts = list(outputs), list(inputs), opts or dist.AllgatherOptions()
+        outputs, inputs, opts = list(outputs), list(inputs), opts or AllgatherOptions()
         return self._make(
             "all_gather_into_tensor_coalesced",
             "all_gather_single_coalesced",
@@ -593,7 +602,7 @@ class RecordingGroup(dist.ProcessGroup):  # type: ignore[misc]
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> dist.Work:
-        inputs, opts = list(inputs), opts or dist.AllgatherOptions()
+        inputs, opts = list(inputs), opts or AllgatherOptions()
         return self._make(
             "all_gather_coalesced",
             "allgather_coalesced",

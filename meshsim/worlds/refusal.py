@@ -49,7 +49,9 @@ def _is_even(call: Call) -> bool:
 
 
 def refuser(backend: str, profile: str | None) -> Callable[[Call], None]:
-    """A hook that raises :class:`UnsupportedCall` for what ``backend``, or the profile's backend, doesn't have."""
+    """A hook that raises :class:`UnsupportedCall` for what ``backend``, or the profile's backend, doesn't
+    have.
+    """
 
     def check(call: Call) -> None:
         event = call.event

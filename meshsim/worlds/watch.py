@@ -1,8 +1,9 @@
-"""Watching tensors that belong to a call under way: read or written before ``wait()``, or left undefined by it.
+"""Watching tensors that belong to a call under way: read or written before ``wait()``, or left undefined by
+it.
 
-While a rank has such tensors, two torch modes look at each operation's arguments. They are pushed only onto empty
-mode stacks, so that they never stand between a user's mode and its exit; a program that starts an async call inside
-a mode of its own is not watched there.
+While a rank has such tensors, two torch modes look at each operation's arguments. They are pushed only onto
+empty mode stacks, so that they never stand between a user's mode and its exit; a program that starts an async
+call inside a mode of its own is not watched there.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class AccessWatch:
         self._paused = paused
         self._held: dict[int, list[_Held]] = {}
         self._told: set[tuple[int, VerdictKind]] = set()
-        self._modes = (_DispatchWatch(self), _FunctionWatch(self))
+        self._modes: tuple[Any, Any] = (_DispatchWatch(self), _FunctionWatch(self))
         self._pushed = [False, False]
 
     # From the process group
@@ -227,7 +228,7 @@ class _DispatchWatch(TorchDispatchMode):
 
 class _FunctionWatch(TorchFunctionMode):
     def __init__(self, watch: AccessWatch) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

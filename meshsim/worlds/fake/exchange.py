@@ -20,8 +20,8 @@ from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.work import FakeWork
 from meshsim.worlds.recording import POINT_TO_POINT, Call, Recorder, is_deferred
 
-# A rank that polls a work while no other rank can go on would poll for ever. Programs that poll a fixed number of
-# times and then do something else stay far below this.
+# A rank that polls a work while no other rank can go on would poll for ever. Programs that poll a fixed
+# number of times and then do something else stay far below this.
 _FRUITLESS_POLLS = 10_000
 
 
@@ -247,7 +247,9 @@ class Exchange:
             work.future.set_result(work.outputs)
 
     def _make_progress(self, rank: int) -> None:
-        """Deliver some of the rank's finished works, drawn from the seed: a backend completes them when it likes."""
+        """Deliver some of the rank's finished works, drawn from the seed: a backend completes them when it
+        likes.
+        """
         outstanding = self._outstanding.get(rank)
         if outstanding:
             for work in self._random.sample(outstanding, len(outstanding)):

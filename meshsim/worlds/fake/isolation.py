@@ -1,7 +1,7 @@
 """Each rank alone: what a process of its own would keep to itself, put away and taken out at every hand-over.
 
-Per-thread state of torch (grad mode, autocast, default device, dispatch modes) is a rank's own because a rank is a
-thread. What Python and torch keep per process is swapped here.
+Per-thread state of torch (grad mode, autocast, default device, dispatch modes) is a rank's own because a rank
+is a thread. What Python and torch keep per process is swapped here.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class _Environment(dict[Any, Any]):
 
 
 class Isolation:
-    """Swaps :class:`ProcessState` between ranks. Only the rank that holds the baton may call ``enter``/``leave``."""
+    """Swaps :class:`ProcessState` between ranks. Only the rank that holds the baton may call
+    ``enter``/``leave``.
+    """
 
     def __init__(self, world_size: int, seed: int, modules: Sequence[str] = ()) -> None:
         self._modules = [_imported(name) for name in modules]

@@ -1,4 +1,5 @@
-"""The values of collectives: who gets what, from the calls of all members. Plain tensor arithmetic, no scheduling.
+"""The values of collectives: who gets what, from the calls of all members. Plain tensor arithmetic, no
+scheduling.
 
 Reductions go in group-rank order in the tensors' own dtype, as gloo's do, unless another order is asked for.
 """
@@ -31,7 +32,7 @@ _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 def reduced(
     tensors: Sequence[torch.Tensor], reduce_op: str, order: Sequence[int] | None = None
 ) -> torch.Tensor:
-    """The element-wise reduction of tensors of one shape; a new tensor. ``order`` is a permutation of them."""
+    """The element-wise reduction, a new tensor. ``order`` is a permutation of the tensors."""
     if order is not None:
         tensors = [tensors[at] for at in order]
     if tensors[0].is_sparse:

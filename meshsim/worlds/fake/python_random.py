@@ -1,8 +1,9 @@
 """Saving and restoring the state of Python's ``random`` at every hand-over, cheaply.
 
-``random.getstate()`` builds a tuple of 625 ints. With a thousand ranks, each at one place in the interleaving, that is
-the largest cost of a hand-over. CPython keeps the same 2,500 bytes in the generator object; they are copied directly
-where a check at start-up shows that they are what ``getstate`` says, and ``getstate`` is used everywhere else.
+``random.getstate()`` builds a tuple of 625 ints. With a thousand ranks, each at one place in the
+interleaving, that is the largest cost of a hand-over. CPython keeps the same 2,500 bytes in the generator
+object; they are copied directly where a check at start-up shows that they are what ``getstate`` says, and
+``getstate`` is used everywhere else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""One rank at a time: a baton passed between rank threads at communication points, in an order drawn from a seed.
+"""One rank at a time: a baton passed between rank threads at communication points, in an order drawn from a
+seed.
 
-Each rank is a thread, since torch keeps grad mode, autocast, dispatch modes and default devices per thread. A parked
-thread waits on a lock of its own; passing the baton is releasing the next rank's lock. No rank is ever woken to look
-whether it may go on, so the cost of a hand-over doesn't grow with the number of ranks.
+Each rank is a thread, since torch keeps grad mode, autocast, dispatch modes and default devices per thread. A
+parked thread waits on a lock of its own; passing the baton is releasing the next rank's lock. No rank is ever
+woken to look whether it may go on, so the cost of a hand-over doesn't grow with the number of ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import random
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-# Threads that exist only to run a rank need less stack than the main thread; thousands of them need address space.
+# Threads that exist only to run a rank need less stack than the main thread; thousands of them need address
+# space.
 _STACK_BYTES = 16 * 2**20
 _STACK_BYTES_MANY = 2 * 2**20
 _MANY_RANKS = 256
@@ -28,9 +30,9 @@ class RankStopped(BaseException):
 class Scheduler:
     """Runs rank programs one at a time.
 
-    ``enter`` and ``leave`` are called in a rank's thread whenever it gets or gives up the baton; they install and put
-    away what a process of its own would have had. ``on_quiet`` is called when no rank can go on although some have
-    not finished: the deadlock, known without waiting.
+    ``enter`` and ``leave`` are called in a rank's thread whenever it gets or gives up the baton; they install
+    and put away what a process of its own would have had. ``on_quiet`` is called when no rank can go on
+    although some have not finished: the deadlock, known without waiting.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Scheduler:
         return self.all_finished.wait(timeout)
 
     def stop(self) -> None:
-        """End the run: every parked rank is unwound, and so is any that calls into communication from now on."""
+        """End the run: every parked rank is unwound, and so is any that communicates from now on."""
         if self.stopping:
             return
         self.stopping = True
@@ -184,7 +186,9 @@ class Scheduler:
 
 
 def _release(lock: threading.Lock) -> None:
-    """Release a baton lock. A stop from outside may have done so at the same moment; then the rank is awake anyway."""
+    """Release a baton lock. A stop from outside may have done so at the same moment; then the rank is awake
+    anyway.
+    """
     with contextlib.suppress(RuntimeError):
         lock.release()
 

@@ -1,4 +1,4 @@
-"""The key-value store of a fake world: c10d's store interface, where waiting for a key lets other ranks run."""
+"""The key-value store of a fake world: c10d's interface, where waiting for a key lets other ranks run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from meshsim.torch_private import Store
 from meshsim.worlds.fake.scheduler import Scheduler
 
 
-class FakeStore(dist.Store):  # type: ignore[misc]
+class FakeStore(Store):
     """Shared by all ranks of one run. Values are bytes; ``add`` keeps decimal text, as TCPStore does."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -42,14 +43,14 @@ class FakeStore(dist.Store):  # type: ignore[misc]
         self._wake(key)
 
     def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        expected, desired = _bytes(expected), _bytes(desired)
+        before, after = _bytes(expected), _bytes(desired)
         if key not in self._data:
-            if expected:
-                return expected
-            self._data[key] = desired
+            if before:
+                return before
+            self._data[key] = after
             self._wake(key)
-        elif self._data[key] == expected:
-            self._data[key] = desired
+        elif self._data[key] == before:
+            self._data[key] = after
         return self._data[key]
 
     def check(self, keys: Sequence[str]) -> bool:

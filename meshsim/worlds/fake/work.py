@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from meshsim.worlds.fake.kernels import Delivery
 
 
-class FakeWork(dist.Work):  # type: ignore[misc]
+class FakeWork(dist.Work):
     """One rank's handle on one call.
 
-    ``ready``: all partners have called. ``delivered``: the result is in the rank's tensors; that happens in the rank's
-    own thread, when it waits or (drawn from the seed) at one of its later communication calls.
+    ``ready``: all partners have called. ``delivered``: the result is in the rank's tensors; that happens in
+    the rank's own thread, when it waits or (drawn from the seed) at one of its later communication calls.
     """
 
     def __init__(self, exchange: Exchange, rank: int, event: TraceEvent, outputs: list[torch.Tensor]) -> None:
@@ -63,8 +63,8 @@ class FakeWork(dist.Work):  # type: ignore[misc]
     source_rank = _source_rank
 
     def get_future(self) -> RankFuture:
-        # C++ waits on a communication hook's future without coming back to Python, and would then keep every other
-        # rank from running; inside backward the result is therefore fetched first.
+        # C++ waits on a communication hook's future without coming back to Python, and would then keep every
+        # other rank from running; inside backward the result is therefore fetched first.
         if in_autograd_backward():
             self.wait()
         if self.future is None:

@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 import torch
-import torch.distributed as dist
 
 from meshsim import torch_private
 from meshsim.errors import UsageError
 from meshsim.failure import failure_from
 from meshsim.report import RankReport, RankState, WorldReport
+from meshsim.torch_private import Store
 from meshsim.trace import TraceEvent
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.checks import prepare
@@ -166,7 +166,7 @@ class _Run:
         torch_private.install_default_group(group, self._store, _DEFAULT_GROUP, ranks=self._own_ranks)
 
     def _transport(
-        self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
+        self, members: tuple[int, ...], name: str, group_rank: int, store: Store, timeout: timedelta
     ) -> Transport:
         return FakeTransport(self._exchange, name, members, group_rank, timeout)
 

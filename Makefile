@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# Of the fake world's topologies: all, a number N (every valid combination of N axis sizes), or each (one a rank count).
+COVER ?= all
 
 .PHONY: setup run test test-long check format clean
 
@@ -15,7 +17,7 @@ $(READY): pyproject.toml ci/constraints.txt
 	touch $(READY)
 
 run: $(READY)
-	$(BIN)/meshsim run train_step --world-sizes 1-8 --first-run
+	$(BIN)/meshsim run train_step --world-sizes 1-8 --backend fake --cover fake=$(COVER) --backend gloo --cover gloo=each
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"

@@ -215,15 +215,18 @@ def _values(axis: str, values: Any) -> tuple[int, ...] | None:
 def covering_matrix(
     sizes: Sequence[int],
     axes: AxisValues,
-    strength: int,
+    strength: int | None = None,
     *,
     every_size: bool = False,
     ep_scope: str = "stage",
 ) -> list[Chosen]:
     """The fewest topologies found that contain every valid combination of ``strength`` sizes of ``axes``.
 
-    With ``every_size`` every rank count that has a valid topology is there as well. Smallest first.
+    Without ``strength`` it is 2, or 1 for a single axis. With ``every_size`` every rank count that has a
+    valid topology is there as well. Smallest first.
     """
+    if strength is None:
+        strength = min(2, len(axes))
     if isinstance(strength, bool) or not 1 <= strength <= len(axes):
         raise UsageError(f"strength must be from 1 to {len(axes)}, the number of axes; got {strength!r}")
     candidates = all_topologies(sizes, axes, ep_scope)

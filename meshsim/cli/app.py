@@ -43,8 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = typer.main.get_command(app)
         code = command.main(arguments and list(arguments), prog_name="meshsim", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted")
-        return ExitCode.INTERRUPTED
+        code = ExitCode.INTERRUPTED
     except CannotRun as error:
         _say(str(error))
         return ExitCode.CANNOT_RUN
@@ -60,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _say(str(error))
         return ExitCode.WRONG_USE
+    if code == ExitCode.INTERRUPTED:  # typer may have made Ctrl-C a code itself
+        _say("interrupted")
     return ExitCode.PASSED if code is None else int(code)
 
 
@@ -74,5 +75,8 @@ def _wrong_command_line(error: BaseException) -> int:
     return ExitCode.WRONG_USE
 
 
-def _say(line: str) -> None:
+def _say(text: str) -> None:
+    """One line, also for an error that lists several problems."""
+    head, *others = (line.strip().removeprefix("- ") for line in text.splitlines() if line.strip())
+    line = f"{head} {'; '.join(others)}" if others else head
     sys.stderr.write(f"meshsim: {line}\n")

@@ -19,8 +19,9 @@ def matrix_command(
         ),
     ] = None,
     strength: Annotated[
-        int, typer.Option("--strength", help="cover every valid combination of so many axis sizes")
-    ] = 2,
+        int | None,
+        typer.Option("--strength", help="cover every valid combination of so many axis sizes (2)"),
+    ] = None,
     output: Annotated[str, typer.Option("--format", help="json, github, gitlab or text")] = "json",
     shards: Annotated[
         int | None, typer.Option("--shards", help="split over so many jobs, numbered from 0")

@@ -169,11 +169,14 @@ class ForkServer:
                 pass
         for worker, pid in list(self._pids.items()):
             # Look first and wait after: while the child is a zombie its group's number is still its own.
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if hasattr(os, "waitid"):  # not on macOS before Python 3.13
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    continue
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended:
                 continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
             del self._pids[worker]
             self._tell(Tell.ENDED, worker, os.waitstatus_to_exitcode(status))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from meshsim.report import RankFailure, RankState
     from meshsim.trace import TraceEvent
+    from meshsim.verdict import Finding
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Ended:
     failure: RankFailure | None = None
     exit_code: int | None = None
     trace: list[TraceEvent] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Whereabouts:
     pending: TraceEvent | None
     in_communication: bool
     trace: list[TraceEvent] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     asked: bool = False
     """An answer to :class:`Inspect`, not a sign of life of a rank that waits."""
 

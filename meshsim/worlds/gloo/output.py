@@ -21,12 +21,17 @@ class OutputFile:
         return self._file.fileno()
 
     def text(self) -> str:
+        """All that was written, decoded."""
+        return self.data().decode("utf-8", "backslashreplace")
+
+    def data(self) -> bytes:
+        """All that was written."""
         size = os.fstat(self._file.fileno()).st_size
         parts, at = [], 0
         while at < size and (part := os.pread(self._file.fileno(), min(size - at, 1 << 24), at)):
             parts.append(part)
             at += len(part)
-        return b"".join(parts).decode("utf-8", "backslashreplace")
+        return b"".join(parts)
 
     def empty(self) -> None:
         os.ftruncate(self._file.fileno(), 0)

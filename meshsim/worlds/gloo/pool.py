@@ -44,23 +44,26 @@ class Worker:
         """Minus the signal's number when a signal ended it; None while it lives."""
         self.run = 0
         """The run that it serves, or served last."""
-        self.stdout, self.stderr, self.fatal = OutputFile(), OutputFile(), OutputFile()
+        self.stdout, self.stderr, self.fatal, self.journal = (OutputFile() for _ in range(4))
         ours, self._theirs = socket.socketpair()
         self.channel = Channel(ours)
 
+    @property
+    def _files(self) -> tuple[OutputFile, ...]:
+        return self.stdout, self.stderr, self.fatal, self.journal
+
     def hand_over(self, server: ServerLink) -> None:
         with self._theirs:
-            outputs = [file.fileno() for file in (self.stdout, self.stderr, self.fatal)]
-            server.ask(Ask.FORK, self.number, [self._theirs.fileno(), *outputs])
+            server.ask(Ask.FORK, self.number, [self._theirs.fileno(), *(f.fileno() for f in self._files)])
 
     def empty_outputs(self) -> None:
-        for file in (self.stdout, self.stderr, self.fatal):
+        for file in self._files:
             file.empty()
 
     def close(self) -> None:
         self.state = WorkerState.GONE
         self.channel.close()
-        for file in (self.stdout, self.stderr, self.fatal):
+        for file in self._files:
             file.close()
 
 
@@ -87,10 +90,6 @@ class Pool:
             self._server = ServerLink()
             self._server_ready = False
         return self._server
-
-    @property
-    def server_gone(self) -> bool:
-        return self._server is None or self._server.gone
 
     def next_run(self) -> int:
         self._last_run += 1

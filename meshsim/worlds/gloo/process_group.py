@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from meshsim import torch_private
+from meshsim.torch_private import PrefixStore, Store, TCPStore
 from meshsim.worlds.gloo.environment import LOOPBACK
 from meshsim.worlds.gloo.messages import RunOrder
 from meshsim.worlds.recording import Call, Recorder, RecordingGroup, Transport
@@ -55,10 +56,8 @@ class GlooGroups:
     def join_world(self) -> None:
         """Meet the other ranks at the parent's store and start the default process group."""
         order = self._order
-        client = dist.TCPStore(
-            LOOPBACK, order.store_port, None, False, timeout=_TIMEOUT, wait_for_workers=False
-        )
-        store = dist.PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", client)
+        client = TCPStore(LOOPBACK, order.store_port, None, False, timeout=_TIMEOUT, wait_for_workers=False)
+        store = PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", client)
         members = tuple(range(order.world_size))
         self.world = RecordingGroup(
             store,
@@ -74,7 +73,7 @@ class GlooGroups:
         )
 
     def _make(
-        self, members: tuple[int, ...], name: str, group_rank: int, store: dist.Store, timeout: timedelta
+        self, members: tuple[int, ...], name: str, group_rank: int, store: Store, timeout: timedelta
     ) -> Transport:
         group, backend = torch_private.start_gloo_group(
             store, group_rank, members=members, name=name, timeout=timeout, host=LOOPBACK

@@ -7,8 +7,8 @@ from enum import IntEnum
 
 REQUEST = struct.Struct("!BQ")
 NOTICE = struct.Struct("!BQqq")
-FILES_OF_A_WORKER = 4
-"""Sent with each fork request: the control socket, and the files for stdout, stderr and fatal errors."""
+FILES_OF_A_WORKER = 5
+"""Sent with each fork request: the control socket; files for stdout, stderr, fatal errors and the journal."""
 
 
 class Ask(IntEnum):

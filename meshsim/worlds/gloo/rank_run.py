@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import threading
@@ -17,8 +18,10 @@ import torch.distributed as dist
 from meshsim.errors import MeshsimError
 from meshsim.failure import failure_from
 from meshsim.report import RankFailure, RankState
+from meshsim.trace import CallState, TraceEvent
 from meshsim.worlds.gloo.environment import rank_environment
 from meshsim.worlds.gloo.frames import BlockingChannel
+from meshsim.worlds.gloo.journal import JournaledEvents
 from meshsim.worlds.gloo.messages import Ended, RunOrder, Started
 from meshsim.worlds.gloo.process_group import GlooGroups
 from meshsim.worlds.gloo.receiving import load_request
@@ -34,17 +37,29 @@ class LeftProcessGroup(MeshsimError):
 class RankRun:
     """What the main thread does with an order. The control thread reads ``recorder`` meanwhile."""
 
-    def __init__(self, order: RunOrder, channel: BlockingChannel) -> None:
+    def __init__(self, order: RunOrder, channel: BlockingChannel, journal: int) -> None:
         self.order = order
         self.recorder = Recorder(order.rank, _clock_of(order.began))
+        self.recorder.events = JournaledEvents(journal)
+        self._process = os.getpid()
         self.released = threading.Event()
         self.has_ended = False
         self._channel = channel
         self._groups = GlooGroups(order, self.recorder)
 
+    def waiting_call(self) -> TraceEvent | None:
+        """The call whose completion the rank waits for at this moment, if it waits for one."""
+        for event in reversed(self.recorder.events):
+            if event.state is CallState.ISSUED and event.waited:
+                return event
+        return None
+
     def execute(self, request: bytes) -> None:
         """Run the rank, hand in its end, and tear down once every rank has ended."""
         ended, blob = self._outcome(request)
+        if os.getpid() != self._process:
+            # A child that the scenario forked came back here: it is not the rank.
+            os._exit(0)
         self.has_ended = True
         self._channel.send(ended, blob)
         self.released.wait()
@@ -58,17 +73,30 @@ class RankRun:
             return self._end(RankState.EXITED, failure_from(error), error, exit_code=code)
         except BaseException as error:  # noqa: BLE001 - whatever a rank raises is its result
             return self._end(RankState.RAISED, failure_from(error), error)
-        return Ended(self.order.run, RankState.RETURNED, self._now(), trace=self.recorder.events), value
+        return self._account(RankState.RETURNED), value
 
     def _end(
         self, state: RankState, failure: RankFailure, error: BaseException, exit_code: int | None = None
     ) -> tuple[Ended, bytes]:
-        now = self._now()
         failure.exception = None
+        account = self._account(state, failure, exit_code)
         packed = pack_exception(error)
         # The frames hold the scenario's tensors and groups; the text has been taken.
         traceback.clear_frames(error.__traceback__)
-        return Ended(self.order.run, state, now, failure, exit_code, self.recorder.events), packed
+        return account, packed
+
+    def _account(
+        self, state: RankState, failure: RankFailure | None = None, exit_code: int | None = None
+    ) -> Ended:
+        return Ended(
+            self.order.run,
+            state,
+            ended=time.monotonic() - self.order.began,
+            failure=failure,
+            exit_code=exit_code,
+            trace=list(self.recorder.events),
+            findings=list(self.recorder.findings),
+        )
 
     def _scenario(self, request: bytes) -> Any:
         order = self.order
@@ -95,9 +123,6 @@ class RankRun:
                 "left a process group: the scenario started a default process group of its own; "
                 "end it with torch.distributed.destroy_process_group() before returning"
             )
-
-    def _now(self) -> float:
-        return time.monotonic() - self.order.began
 
 
 def _clock_of(began: float) -> Callable[[], float]:

@@ -14,7 +14,6 @@ import threading
 import warnings
 from typing import Any
 
-import psutil
 import torch
 import torch.distributed as dist
 
@@ -93,9 +92,8 @@ class Slate:
         ]
         if threads:
             return f"threads left running: {', '.join(threads)}"
-        children = psutil.Process().children()
-        if children:
-            return f"processes left running: {', '.join(str(child.pid) for child in children)}"
+        if _has_children():
+            return "processes left running"
         if dist.is_initialized():
             return "a process group left behind"
         builtins = __import__("builtins").__dict__
@@ -126,9 +124,11 @@ class Slate:
 
     def _drop_user_modules(self) -> None:
         """Forget what the scenario imported of the user's own code: the next run reads it afresh."""
-        users = [name for name in set(sys.modules) - self._modules if is_users_module(name)]
-        for name in users:
-            del sys.modules[name]
+        for name in set(sys.modules) - self._modules:
+            if is_users_module(name):
+                del sys.modules[name]
+            else:
+                self._modules.add(name)
 
 
 class _LoggingState:
@@ -139,7 +139,8 @@ class _LoggingState:
 
     def restore(self) -> None:
         level, handlers, filters = self._root
-        logging.root.setLevel(level)
+        if logging.root.level != level:
+            logging.root.setLevel(level)
         logging.root.handlers[:] = handlers
         logging.root.filters[:] = filters
         logging.disable(self._disabled)
@@ -148,7 +149,8 @@ class _LoggingState:
             if isinstance(logger, logging.Logger):
                 logger.handlers.clear()
                 logger.filters.clear()
-                logger.setLevel(logging.NOTSET)
+                if logger.level != logging.NOTSET:
+                    logger.setLevel(logging.NOTSET)
                 logger.propagate = True
                 logger.disabled = False
 
@@ -184,6 +186,16 @@ def _set_environment(environ: dict[str, str]) -> None:
 
 def _catchable_signals() -> set[Any]:
     return signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGQUIT}
+
+
+def _has_children() -> bool:
+    """Whether a process that the scenario started still runs; those that have ended are waited for."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _umask() -> int:

@@ -72,7 +72,7 @@ class Control(threading.Thread):
         run = self.current
         if run is None or run.has_ended:
             return
-        pending = run.recorder.pending()
+        pending = run.waiting_call()
         if pending is None or pending is self._reported:
             return
         if run.recorder.elapsed() - pending.started >= _WAITING_AFTER:
@@ -87,21 +87,25 @@ class Control(threading.Thread):
         main: FrameType | None = frames.get(self._main)
         here = threading.get_ident()
         others = {ident: frame for ident, frame in frames.items() if ident not in (here, self._main)}
-        pending = run.recorder.pending()
+        pending = run.waiting_call()
+        communicating = in_communication(main)
+        if pending is None and communicating:
+            pending = run.recorder.pending()
         whereabouts = Whereabouts(
             run.order.run,
             stack=all_stacks(main, others),
             pending=pending,
-            in_communication=pending is not None or in_communication(main),
+            in_communication=pending is not None or communicating,
             trace=list(run.recorder.events),
+            findings=list(run.recorder.findings),
             asked=asked,
         )
         self._channel.send(whereabouts)
 
 
 def main(files: list[int], server: int) -> None:
-    """Serve runs on ``files`` (control socket, stdout, stderr, fatal errors) until the parent is gone."""
-    control_fd, stdout, stderr, fatal = files
+    """Serve runs on ``files`` (control socket, stdout, stderr, fatal, journal) until the parent is gone."""
+    control_fd, stdout, stderr, fatal, journal = files
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     faulthandler.enable(fatal, all_threads=True)
@@ -114,15 +118,14 @@ def main(files: list[int], server: int) -> None:
     control.start()
     while True:
         order, request = control.orders.get()
-        dirty = _serve(control, channel, slate, order, request)
+        slate.lay_out(order.surroundings)
+        _serve(control, RankRun(order, channel, journal), request)
+        dirty = slate.wipe()
         channel.send(Ready(order.run, dirty))
         gc.collect()
 
 
-def _serve(control: Control, channel: BlockingChannel, slate: Slate, order: RunOrder, request: bytes) -> str:
-    """One run. Returns why the worker can't be used again, or nothing."""
-    slate.lay_out(order.surroundings)
-    run = RankRun(order, channel)
+def _serve(control: Control, run: RankRun, request: bytes) -> None:
     control.current = run
     try:
         run.execute(request)
@@ -135,5 +138,3 @@ def _serve(control: Control, channel: BlockingChannel, slate: Slate, order: RunO
         os._exit(70)
     finally:
         control.current = None
-    del run
-    return slate.wipe()

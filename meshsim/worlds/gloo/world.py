@@ -8,15 +8,15 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from meshsim.report import WorldReport
+from meshsim.report import RankReport, WorldReport
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.gloo.messages import Surroundings
 from meshsim.worlds.gloo.pool import exclusive_pool
 from meshsim.worlds.gloo.sending import pack_request
-from meshsim.worlds.gloo.supervision import TO_START, Supervision
+from meshsim.worlds.gloo.supervision import TO_START, Proof, Supervision
 
 if TYPE_CHECKING:
-    import torch.distributed as dist
+    from meshsim.torch_private import TCPStore
 
 _LOOPBACK = "127.0.0.1"
 
@@ -46,7 +46,7 @@ class GlooWorld:
             pool.warm_up(request.world_size)
             store, port = _host_store()
             workers = pool.acquire(request.world_size)
-            supervision = Supervision(pool, workers, request, parcel)
+            supervision = Supervision(pool, workers, request, parcel, _proof_for(request))
             try:
                 return supervision.report(port, _surroundings())
             finally:
@@ -59,15 +59,26 @@ def warm_up(ranks: int = 4) -> None:
         pool.warm_up(ranks)
 
 
-def _host_store() -> tuple[dist.TCPStore, int]:
+def _proof_for(request: RunRequest) -> Proof:
+    from meshsim.checker.certain import mismatch_is_certain
+    from meshsim.checker.deadlock import deadlock_is_certain
+
+    def proof(reports: list[RankReport]) -> bool:
+        traces = [report.trace for report in reports]
+        return bool(mismatch_is_certain(request.plan, traces) or deadlock_is_certain(request.plan, reports))
+
+    return proof
+
+
+def _host_store() -> tuple[TCPStore, int]:
     """The store where the ranks of one run meet, on a port that the system chose and nobody else can take."""
-    import torch.distributed as dist
+    from meshsim.torch_private import TCPStore
 
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind((_LOOPBACK, 0))
     listener.listen(socket.SOMAXCONN)
     port = listener.getsockname()[1]
-    store = dist.TCPStore(
+    store = TCPStore(
         _LOOPBACK,
         port,
         None,

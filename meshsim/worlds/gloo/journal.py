@@ -1,0 +1,67 @@
+"""A rank's trace on file as it grows, for when the rank can't tell of it: gloo may abort its process."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from typing import Any, SupportsIndex
+
+from meshsim.trace import CallState, TraceEvent
+
+_Change = tuple[int, CallState, bool, str, float | None]
+
+
+class JournaledEvents(list[TraceEvent]):
+    """A trace that writes each event to a file before its call is made, and what became of earlier ones."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        # One pickler for all: what recurs (classes, groups, file names) is written once.
+        self._pickler = pickle.Pickler(_Raw(descriptor), pickle.HIGHEST_PROTOCOL)
+        self._open: list[TraceEvent] = []
+        self._owner = os.getpid()
+
+    def append(self, event: TraceEvent) -> None:
+        super().append(event)
+        # A process that the scenario forked has this list too, but it is not the rank.
+        if os.getpid() == self._owner:
+            self._pickler.dump((event, self._changes()))
+            self._open.append(event)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+    def _changes(self) -> list[_Change]:
+        changes: list[_Change] = []
+        still_open = []
+        for event in self._open:
+            if event.state is CallState.ISSUED and not event.note:
+                still_open.append(event)
+            else:
+                changes.append((event.index, event.state, event.waited, event.note, event.finished))
+        self._open = still_open
+        return changes
+
+
+class _Raw:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes) -> int:
+        return os.write(self._descriptor, data)
+
+
+def read_journal(data: bytes) -> list[TraceEvent]:
+    """The events as last written. What was cut off in mid-write is left out."""
+    events: dict[int, TraceEvent] = {}
+    unpickler = pickle.Unpickler(io.BytesIO(data))
+    while True:
+        try:
+            event, changes = unpickler.load()
+        except (EOFError, pickle.UnpicklingError):
+            return list(events.values())
+        events[event.index] = event
+        for index, state, waited, note, finished in changes:
+            changed = events[index]
+            changed.state, changed.waited, changed.note, changed.finished = state, waited, note, finished

@@ -7,7 +7,7 @@ with one clear line instead of an ``AttributeError`` from deep inside a rank.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -27,6 +27,7 @@ __all__ = [
     "PrefixStore",
     "Store",
     "TCPStore",
+    "calls_by_non_members",
     "check_c10d_layout",
     "forget_device_meshes",
     "in_autograd_backward",
@@ -136,6 +137,25 @@ def install_default_group(
     c10d._update_default_pg(group)
     c10d._backend = backend
     c10d.__dict__["_group_count"] = max(1, c10d.__dict__["_group_count"])
+
+
+@contextmanager
+def calls_by_non_members(tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, ``tell`` hears of each call that c10d leaves out because the rank isn't in the group.
+
+    c10d only warns of them. Tried on 2.13.0.
+    """
+    warn = _private(c10d, "_warn_not_in_group")
+
+    def warn_and_tell(op_name: str) -> None:
+        tell(op_name)
+        warn(op_name)
+
+    c10d.__dict__["_warn_not_in_group"] = warn_and_tell
+    try:
+        yield
+    finally:
+        c10d.__dict__["_warn_not_in_group"] = warn
 
 
 @contextmanager

@@ -46,7 +46,10 @@ def _merged(alike: Sequence[Finding]) -> Finding:
     others = [rank for rank in ranks if rank not in first.ranks]
     same = f" ({named_ranks(others)} {verb(others, 'does', 'do')} the same)" if others else ""
     events = tuple(event_from_json(finding.details["call"]) for finding in alike)
-    details = {**first.details, **details_of(first.kind, events[0], [CallPart(ranks, events)])}
+    parts = [CallPart(ranks, events)]
+    if first.details.get("other"):
+        parts.append(CallPart(ranks, tuple(event_from_json(finding.details["other"]) for finding in alike)))
+    details = {**first.details, **details_of(first.kind, events[0], parts)}
     return Finding(first.kind, first.summary + same, ranks, first.waiting, details, first.severity)
 
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meshsim.faults import FaultInjector
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.buffers import buffer_check
 from meshsim.worlds.injection import FaultActions, Injection
-from meshsim.worlds.recording import Recorder
+from meshsim.worlds.recording import Call, Recorder
 from meshsim.worlds.refusal import refuser
+
+
+def _meeting(recorder: Recorder) -> Callable[[Call], None]:
+    """A hook that looks for memory that calls under way still need."""
+
+    def check(call: Call) -> None:
+        event = call.event
+        if event.internal:
+            return
+        # What a broadcast finds in the buffers that it fills doesn't matter.
+        filled = event.op == "broadcast" and event.root != event.rank
+        recorder.watch.meet(event, () if filled else call.inputs, call.outputs)
+
+    return check
 
 
 def prepare(recorder: Recorder, request: RunRequest, actions: FaultActions) -> None:
@@ -15,7 +31,11 @@ def prepare(recorder: Recorder, request: RunRequest, actions: FaultActions) -> N
     rules.
     """
     recorder.axis_of = request.plan.axis_of
-    recorder.checks = (refuser("gloo", request.profile), buffer_check(recorder.findings.append))
+    recorder.checks = (
+        refuser("gloo", request.profile),
+        buffer_check(recorder.findings.append),
+        _meeting(recorder),
+    )
     injector = FaultInjector(request.faults, recorder.rank, request.plan)
     if injector:
         recorder.injection = Injection(injector, actions)

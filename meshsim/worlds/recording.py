@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 import torch.distributed as dist
 
-from meshsim.checker.compare import LOCAL_SYNCHRONIZATION
+from meshsim.checker.compare import LOCAL_SYNCHRONIZATION, NON_MEMBER
 from meshsim.source import user_line
 from meshsim.torch_private import AllgatherOptions, PrefixStore, Store
 from meshsim.trace import CallState, TraceEvent
@@ -67,6 +67,14 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Give up the group on this rank."""
+
+
+def note_call_by_non_member(op: str) -> None:
+    """Put a call into the trace that c10d leaves out with a warning, as the rank isn't in the group."""
+    group = dist.GroupMember.WORLD
+    if isinstance(group, RecordingGroup):
+        recorder = group._recorder
+        recorder.completed(recorder.record(op, (), "", 0, note=NON_MEMBER))
 
 
 class GroupFactory(Protocol):

@@ -48,6 +48,10 @@ class _Held:
     def meets(self, first: int, last: int) -> bool:
         return first <= self.last and self.first <= last
 
+    def shares(self, tensor: torch.Tensor) -> bool:
+        """Whether memory is shared for certain; interleaved strides are given the benefit of the doubt."""
+        return self.tensor.is_contiguous() and tensor.is_contiguous() and self.meets(*_extent(tensor))
+
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Addresses of the first and the last byte that the tensor spans."""
@@ -87,6 +91,22 @@ class AccessWatch:
             if id(tensor) not in written:
                 self._hold(event, tensor, readable=True)
         self._push()
+
+    def meet(
+        self, event: TraceEvent, sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+    ) -> None:
+        """Another call is about to be made: it may not take memory that a call under way needs."""
+        if not self._held:
+            return
+        written = {id(tensor) for tensor in results}
+        for tensor in _plain((*sources, *(t for t in results if all(t is not s for s in sources)))):
+            held_here = self._held.get(tensor.untyped_storage().data_ptr(), ())
+            for held in [held for held in held_here if held.shares(tensor)]:
+                if held.undefined:
+                    if any(tensor is source for source in sources):
+                        self._tell(held, VerdictKind.UNDEFINED_RESULT)
+                elif id(tensor) in written or not held.readable:
+                    self._tell(held, VerdictKind.OVERLAPPING_BUFFERS, event)
 
     def end(self, event: TraceEvent) -> None:
         """The call was waited for."""
@@ -160,22 +180,26 @@ class AccessWatch:
         elif not held.readable:
             self._tell(held, VerdictKind.READ_BEFORE_WAIT)
 
-    def _tell(self, held: _Held, kind: VerdictKind) -> None:
+    def _tell(self, held: _Held, kind: VerdictKind, other: TraceEvent | None = None) -> None:
         if (held.event.index, kind) in self._told:
             return
         self._told.add((held.event.index, kind))
-        self._report(_finding(kind, held.event, user_line(sys._getframe(1))))
+        self._report(_finding(kind, held.event, user_line(sys._getframe(1)), other))
 
     def watching(self) -> bool:
         return bool(self._held) and not self._paused()
 
 
-def _finding(kind: VerdictKind, event: TraceEvent, access: SourceLine | None) -> Finding:
+def _finding(
+    kind: VerdictKind, event: TraceEvent, access: SourceLine | None, other: TraceEvent | None = None
+) -> Finding:
     call = f"{event.op} number {event.number + 1} on {event.axis or list(event.group)} at {event.site}"
     if kind is VerdictKind.UNDEFINED_RESULT:
         what = (
             f"uses at {access} a buffer whose value is undefined after {call}: only rank {event.root} has it"
         )
+    elif other is not None:
+        what = f"gives {other.op} at {access} memory that {call} still needs, before wait()"
     else:
         verb = "reads" if kind is VerdictKind.READ_BEFORE_WAIT else "writes"
         what = f"{verb} at {access} a buffer of {call}, before wait()"
@@ -183,7 +207,11 @@ def _finding(kind: VerdictKind, event: TraceEvent, access: SourceLine | None) ->
         kind,
         f"rank {event.rank} {what}",
         ranks=(event.rank,),
-        details={"call": event.to_json(), "access": None if access is None else str(access)},
+        details={
+            "call": event.to_json(),
+            "other": None if other is None else other.to_json(),
+            "access": None if access is None else str(access),
+        },
         severity=severity_of(kind),
     )
 
@@ -209,7 +237,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 class _DispatchWatch(TorchDispatchMode):
     def __init__(self, watch: AccessWatch) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -228,7 +256,7 @@ class _DispatchWatch(TorchDispatchMode):
 
 class _FunctionWatch(TorchFunctionMode):
     def __init__(self, watch: AccessWatch) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._watch = watch
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

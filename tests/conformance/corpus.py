@@ -586,6 +586,7 @@ CASES = [
         p.sent_and_received,
         K.UNSUPPORTED,
         (1,),
+        (0,),
         says=("HCCL", "any source"),
         profile="hccl",
     ),

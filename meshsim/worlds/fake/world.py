@@ -28,7 +28,7 @@ from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.store import FakeStore
 from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
-from meshsim.worlds.recording import Recorder, RecordingGroup, Transport
+from meshsim.worlds.recording import Recorder, RecordingGroup, Transport, note_call_by_non_member
 
 _DEFAULT_GROUP = "0"
 _TIMEOUT = timedelta(minutes=30)
@@ -112,6 +112,7 @@ class _Run:
             stack.enter_context(capture)
             stack.enter_context(_one_torch_thread())
             stack.enter_context(torch_private.thread_isolated_group_registry())
+            stack.enter_context(torch_private.calls_by_non_members(note_call_by_non_member))
             stack.callback(self._unwind)
             self._scheduler.start(self._program)
             if not self._scheduler.wait(self._request.timeout):

@@ -27,7 +27,7 @@ def _object_collective(frame: FrameType | None) -> str | None:
 
 def facts_of_call(call: Call) -> CallFacts:
     """A call's facts with the layout of its tensors, which the trace doesn't keep."""
-    tensors = [*call.inputs, *call.outputs]
+    tensors = call.inputs if call.outputs is call.inputs else [*call.inputs, *call.outputs]
     known = facts_of(call.event)
     return CallFacts(
         op=known.op,
@@ -53,15 +53,21 @@ def refuser(backend: str, profile: str | None) -> Callable[[Call], None]:
     have.
     """
 
+    known: dict[CallFacts, str | None] = {}
+
+    def reason_for(facts: CallFacts) -> str | None:
+        if facts not in known:
+            known[facts] = unsupported(facts, backend) or (unsupported(facts, profile) if profile else None)
+        return known[facts]
+
     def check(call: Call) -> None:
         event = call.event
         if event.internal:
             return
-        facts = facts_of_call(call)
-        reason = unsupported(facts, backend)
+        reason = reason_for(facts_of_call(call))
         if reason is None and profile is not None:
             name = _object_collective(sys._getframe(1))
-            reason = unsupported(CallFacts(op=name) if name else facts, profile)
+            reason = unsupported(CallFacts(op=name), profile) if name else None
         if reason is not None:
             raise UnsupportedCall(f"{reason} (rank {event.rank}, {event.op} at {event.site})")
 

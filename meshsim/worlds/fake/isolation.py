@@ -88,6 +88,7 @@ class Isolation:
         self._numpy = _numpy_random()
         if self._numpy is not None:
             self._outside.numpy_bits = self._numpy.get_bit_generator()
+            self._fresh_numpy_state = self._numpy.RandomState(seed).get_state(legacy=False)
         self._fresh_random = python_random.fresh(seed)
         self._fresh_torch = torch.Generator().manual_seed(seed).get_state()
         self._touched: set[Any] = set()
@@ -133,7 +134,7 @@ class Isolation:
         state.c10d = C10dWorld()
         state.torch_random = self._fresh_torch
         state.python_random = self._fresh_random
-        state.numpy_bits = None if self._numpy is None else self._numpy.MT19937(self._seed)
+        state.numpy_bits = None if self._numpy is None else self._fresh_numpy_bits()
         state.dtype = torch.float32
         state.environment = _Environment(self._outside.environment, self._touched)
         for key, value in self.environment_for(rank).items():
@@ -142,6 +143,12 @@ class Isolation:
         state.excepthook = self._outside.excepthook
         state.modules = [dict(globals_) for globals_ in self._fresh_globals]
         return state
+
+    def _fresh_numpy_bits(self) -> Any:
+        """The generator that ``numpy.random.seed(seed)`` gives."""
+        bits = self._numpy.MT19937()
+        bits.state = self._fresh_numpy_state
+        return bits
 
     def _show_environment(self, new: dict[Any, Any]) -> None:
         """Swap ``os.environ``'s contents, and what C's ``getenv`` and child processes see.
@@ -156,8 +163,7 @@ class Isolation:
 
     def _capture(self, state: ProcessState) -> None:
         state.c10d.capture()
-        state.torch_random = torch.default_generator.get_state()
-        state.python_random = python_random.save()
+        self._capture_random(state)
         state.dtype = torch.get_default_dtype()
         state.environment = _environ._data
         state.cwd = _working_directory(state.cwd)
@@ -165,11 +171,23 @@ class Isolation:
         if self._modules:
             state.modules = [dict(module.__dict__) for module in self._modules]
 
+    def _capture_random(self, state: ProcessState) -> None:
+        """Keep the old objects where nothing was drawn: comparing costs less than a thousand copies."""
+        torch_random = torch.default_generator.get_state()
+        if not torch.equal(torch_random, state.torch_random):
+            state.torch_random = torch_random
+        drawn = python_random.save()
+        if drawn != state.python_random:
+            state.python_random = drawn
+
     def _install(self, state: ProcessState) -> None:
         before, self._installed = self._installed, state
         state.c10d.install()
-        torch.default_generator.set_state(state.torch_random)
-        python_random.restore(state.python_random)
+        # Ranks that have drawn the same numbers share one state object, and pass it on untouched.
+        if before.torch_random is not state.torch_random:
+            torch.default_generator.set_state(state.torch_random)
+        if before.python_random is not state.python_random:
+            python_random.restore(state.python_random)
         if self._numpy is not None:
             self._numpy.set_bit_generator(state.numpy_bits)
         if torch.get_default_dtype() is not state.dtype:

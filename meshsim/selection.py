@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any
 
@@ -15,6 +15,9 @@ from meshsim.topologies import check_world_sizes, parse_dims
 
 Chosen = tuple[ParallelDims, int]
 """A topology and its rank count."""
+
+Supports = Callable[[Chosen], bool]
+"""Whether the scenario can be run on a topology."""
 
 AxisValues = dict[str, tuple[int, ...] | None]
 """The axes to split, each with the sizes it may have; None: every divisor of the world size."""
@@ -30,10 +33,12 @@ def choose(
     axes: Any = None,
     cover: int | str | None = None,
     ep_scope: str = "stage",
+    supports: Supports | None = None,
 ) -> list[Chosen]:
     """The topologies given, or all (or a covering selection) of those of ``world_sizes``, smallest first.
 
     Every one is checked: a topology that doesn't fit its rank count is a ``meshlib.TopologyError``.
+    ``cover="each"`` prefers topologies that the scenario ``supports``.
     """
     given = None if topologies is None else _listed(topologies)
     if given is None and world_sizes is None:
@@ -46,6 +51,8 @@ def choose(
             )
         return _fitting(given, sizes, ep_scope)
     candidates = all_topologies(sizes or (), parse_axes(axes), ep_scope)
+    if cover == "each":
+        return one_of_each_size(candidates, ep_scope, supports)
     return covering(candidates, cover, ep_scope)
 
 
@@ -107,11 +114,9 @@ def _sizes_if_valid(dims: ParallelDims, world_size: int, ep_scope: str) -> dict[
 
 
 def covering(candidates: Sequence[Chosen], cover: int | str | None, ep_scope: str = "stage") -> list[Chosen]:
-    """All of ``candidates``, one of each rank count, or a selection with every combination of axis sizes."""
+    """All of ``candidates``, or a selection with every combination of ``cover`` sizes and rank count."""
     if cover is None or cover == "all":
         return list(candidates)
-    if cover == "each":
-        return one_of_each_size(candidates, ep_scope)
     if isinstance(cover, bool) or not isinstance(cover, int) or cover < 1:
         raise UsageError(f"cover must be 'all', 'each' or a whole number of at least 1, got {cover!r}")
     rows = [(size, *sizes_of(dims, size, ep_scope).values()) for dims, size in candidates]
@@ -124,25 +129,31 @@ def sizes_of(dims: ParallelDims, world_size: int, ep_scope: str = "stage") -> di
     return {axis: size or 1 for axis, size in resolved.sizes().items()}
 
 
-def one_of_each_size(candidates: Sequence[Chosen], ep_scope: str = "stage") -> list[Chosen]:
-    """For each rank count the topology that splits most axes; among those the one with most new sizes."""
+def one_of_each_size(
+    candidates: Sequence[Chosen], ep_scope: str = "stage", supports: Supports | None = None
+) -> list[Chosen]:
+    """For each rank count the topology that splits most axes; among those the one with most new sizes.
+
+    Where the scenario supports none of a rank count, one stays in, to be reported as not run.
+    """
     seen: set[tuple[int, int]] = set()
     chosen = []
+
+    def worth(pair: tuple[Chosen, tuple[int, ...]]) -> tuple[bool, int, int]:
+        candidate, sizes = pair
+        supported = supports is None or supports(candidate)
+        new = sum((axis, value) not in seen for axis, value in enumerate(sizes))
+        return supported, sum(value > 1 for value in sizes), new
+
     for size in sorted({size for _, size in candidates}):
         of_size = [
-            (dims, tuple(sizes_of(dims, size, ep_scope).values()))
-            for dims, world_size in candidates
-            if world_size == size
+            (candidate, tuple(sizes_of(*candidate, ep_scope).values()))
+            for candidate in candidates
+            if candidate[1] == size
         ]
-        dims, sizes = max(
-            of_size,
-            key=lambda pair: (
-                sum(value > 1 for value in pair[1]),
-                sum((axis, value) not in seen for axis, value in enumerate(pair[1])),
-            ),
-        )
+        candidate, sizes = max(of_size, key=worth)
         seen.update(enumerate(sizes))
-        chosen.append((dims, size))
+        chosen.append(candidate)
     return chosen
 
 

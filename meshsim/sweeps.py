@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from meshsim.errors import RunFailed
 from meshsim.result import SCHEMA_VERSION, RunResult
-from meshsim.runner import resolve_scenario, run
-from meshsim.selection import Chosen, choose
+from meshsim.runner import resolve_scenario, run, why_unsupported
+from meshsim.selection import Chosen, Supports, choose
+from meshsim.topologies import build_plan
 
 if TYPE_CHECKING:
     from meshlib import ParallelDims
@@ -79,7 +80,7 @@ def sweep(
 
     ``axes`` limits the axes that are split: names, or names with their values (``{"tp": [1, 2]}``).
     ``cover=2`` takes a selection that contains every valid pair of axis sizes and every rank count,
-    ``cover="each"`` one topology of each rank count, the one that splits most axes.
+    ``cover="each"`` one topology of each rank count, the one that splits most axes of those supported.
     ``topologies`` with ``world_sizes``: each topology at each of those rank counts.
     The other ``options`` are those of ``meshsim.run``. With ``raises`` the first failed run is raised as
     ``RunFailed`` when all have been run.
@@ -91,11 +92,22 @@ def sweep(
         axes=axes,
         cover=cover,
         ep_scope=options.get("ep_scope", "stage"),
+        supports=supported_by(target, options),
     )
     swept = SweepResult(list(run_each(target, chosen, name=name, backend=backend, **options)))
     if raises and swept.failed:
         raise RunFailed(swept.failed[0])
     return swept
+
+
+def supported_by(scenario: Callable[..., Any], options: Mapping[str, Any]) -> Supports:
+    """Whether a scenario supports a topology, by its own word."""
+    how = {name: options[name] for name in ("order", "ep_scope", "node_size") if name in options}
+
+    def supports(candidate: Chosen) -> bool:
+        return why_unsupported(scenario, build_plan(*candidate, **how)) is None
+
+    return supports
 
 
 def run_each(

@@ -69,11 +69,11 @@ def run_command(
     ] = None,
     junit_file: Annotated[str | None, typer.Option("--junit", help="write a JUnit XML file")] = None,
 ) -> int:
-    """Run a scenario on every rank of one topology or of many."""
+    """Run a scenario on every rank of one topology or of many; of one rank without any."""
     from meshsim.cli.console import show_results, with_progress
     from meshsim.runner import resolve_scenario
     from meshsim.selection import Chosen, choose
-    from meshsim.sweeps import SweepResult, run_each
+    from meshsim.sweeps import SweepResult, run_each, supported_by
     from meshsim.topologies import parse_order
     from meshsim.worlds.registry import check_backend, world_for
 
@@ -91,7 +91,13 @@ def run_command(
     for path in (json_file, trace_file, junit_file):
         _check_writable(path)
     chosen: dict[str, Sequence[Chosen]] = {
-        one: choose(world_sizes=world_sizes, topologies=topology, axes=axes, cover=covers[one])
+        one: choose(
+            world_sizes=world_sizes,
+            topologies=topology or ([""] if world_sizes is None else None),
+            axes=axes,
+            cover=covers[one],
+            supports=supported_by(scenario, options),
+        )
         for one in backends
     }
     for one in backends:

@@ -41,6 +41,12 @@ def test_several_topologies(call: Call, scenarios: str) -> None:
     assert "2 runs: 2 passed" in out
 
 
+def test_without_a_topology_one_rank_runs(call: Call, scenarios: str) -> None:
+    code, out, _ = call("run", f"{scenarios}::adds_up")
+    assert code == 0
+    assert out.splitlines()[1].split()[:2] == ["1", "dp=1"]
+
+
 def test_a_failure_names_the_topology_and_shows_the_odd_rank(call: Call, scenarios: str) -> None:
     code, out, err = call(
         "run", f"{scenarios}::breaks_with_tp", "--world-sizes", "2", "--axes", "dp,tp", "--seed", "5"

@@ -72,6 +72,17 @@ def test_each_takes_the_topology_that_splits_most_axes(world: Any) -> None:
     assert split == [0, 2, 3]
 
 
+def test_each_prefers_what_the_scenario_supports(world: Any) -> None:
+    def scenario(rank: Any) -> None: ...
+
+    scenario.unsupported = lambda plan: "no tp" if plan.size("tp") > 1 else None  # type: ignore[attr-defined]
+    swept = meshsim.sweep(scenario, world_sizes=[4, 8], axes="dp,tp,pp", cover="each", backend=world)
+    assert all(result.ok for result in swept)
+    assert [sum(r.plan.size(axis) > 1 for axis in ("dp", "tp", "pp")) for r in swept] == [2, 2]
+    alone = meshsim.sweep(scenario, world_sizes=[2], axes={"tp": [2]}, cover="each", backend=world)
+    assert [result.verdict.summary for result in alone] == ["no tp"]
+
+
 def test_one_failed_run_fails_the_sweep(world: Any) -> None:
     def fails_with_four(rank: Any) -> None:
         if rank == 3:

@@ -1,0 +1,32 @@
+"""Mistakes to make on purpose, to see that the scenario finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from meshsim.errors import UsageError
+
+
+class Breakage(Enum):
+    """The values of the parameter ``break``."""
+
+    NOTHING = "nothing"
+    GRAD_MEAN_OVER_DP = "grad_mean_over_dp"
+    """FSDP over dp alone, so cp ranks keep their own gradients. Wrong as soon as cp is above 1."""
+    NORM_COUNTS_REPLICATED = "norm_counts_replicated"
+    """The gradient norm counts what is replicated over tp once a tp rank. Wrong as soon as tp is above 1."""
+    EXPERTS_NOT_REDUCED = "experts_not_reduced"
+    """Experts' gradients stay on their rank. Wrong as soon as several ranks hold the same experts."""
+    LOCAL_CAUSAL_MASK = "local_causal_mask"
+    """The causal mask forgets where a rank's positions begin. Wrong as soon as cp is above 1."""
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> Breakage:
+        value = params.get("break", cls.NOTHING.value)
+        try:
+            return cls(value)
+        except ValueError:
+            known = ", ".join(one.value for one in cls)
+            raise UsageError(f"parameter break={value!r} is unknown; known are {known}") from None

@@ -214,8 +214,10 @@ def _rows(part: CallPart) -> list[dict[str, Any]]:
 def _all_alike(events: Sequence[TraceEvent]) -> bool:
     first = events[0]
     alike = (first.op, first.dtype, first.reduce_op, first.root, first.shapes, first.numel)
-    if first.op in _ALL_TO_ALL and any(event.splits is not None for event in events):
-        return False
+    if first.op in _ALL_TO_ALL:
+        sizes = {size for event in events for part in event.splits or () for size in part}
+        if len(sizes) > 1 or any(event.splits and not all(event.splits) for event in events):
+            return False
     return all((e.op, e.dtype, e.reduce_op, e.root, e.shapes, e.numel) == alike for e in events)
 
 

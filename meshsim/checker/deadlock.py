@@ -252,7 +252,8 @@ def missing_at(waits: Waits, event: TraceEvent, missing: Sequence[int]) -> Findi
 
 def _not_merely_stopped(waits: Waits, missing: Sequence[int]) -> tuple[int, ...]:
     """The missing ranks, without those that the end of the run kept from coming."""
-    stopped = {rank for rank in missing if waits.reports[rank].state is RankState.STOPPED}
+    reports = (waits.reports.get(rank) for rank in missing)
+    stopped = {report.rank for report in reports if report and report.state is RankState.STOPPED}
     return tuple(rank for rank in sorted(missing) if rank not in stopped) or tuple(sorted(missing))
 
 

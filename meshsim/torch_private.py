@@ -7,7 +7,7 @@ with one clear line instead of an ``AttributeError`` from deep inside a rank.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -30,6 +30,7 @@ __all__ = [
     "calls_by_non_members",
     "check_c10d_layout",
     "forget_device_meshes",
+    "forget_works_of",
     "in_autograd_backward",
     "install_default_group",
     "mode_stack_depths",
@@ -167,6 +168,14 @@ def thread_isolated_group_registry() -> Iterator[None]:
         yield
     finally:
         set_mode(False)
+
+
+def forget_works_of(tensors: Iterable[torch.Tensor]) -> None:
+    """Take back the works that functional collectives registered for these tensors. Tried on 2.13.0."""
+    if _private(torch._C._distributed_c10d, "_get_work_registry_size")():
+        wait_tensor = _private(torch.ops._c10d_functional, "wait_tensor")
+        for tensor in tensors:
+            wait_tensor(tensor)
 
 
 def in_autograd_backward() -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 import torch.distributed as dist
 
+from meshsim import torch_private
 from meshsim.checker.compare import LOCAL_SYNCHRONIZATION, NON_MEMBER
 from meshsim.source import user_line
 from meshsim.torch_private import AllgatherOptions, PrefixStore, Store
@@ -105,6 +106,9 @@ class Recorder:
         self.watch = AccessWatch(rank, self.findings.append, lambda: self.moving_data or self.internal)
         self._clock = clock
         self._began = clock()
+        self.closed = False
+        """The rank's program is over; waiting for what it left behind changes nothing any more."""
+        self._open: dict[int, Tensors] = {}
         self.groups_asked_for = 0
         """How often the rank has called ``new_group``."""
 
@@ -136,8 +140,25 @@ class Recorder:
         self.events.append(event)
         return replace(call, event=event)
 
+    def opened(self, call: Call) -> None:
+        """A work was handed out."""
+        self._open[call.event.index] = call.outputs
+
+    def close(self) -> None:
+        """End the record, and take back the works that functional collectives left with torch.
+
+        torch keeps such a work until its tensor is waited for. A work is a Python object, and one that is
+        left when the interpreter ends would crash the process.
+        """
+        self.closed = True
+        self.watch.close()
+        for tensors in self._open.values():
+            torch_private.forget_works_of(tensors)
+        self._open.clear()
+
     def completed(self, event: TraceEvent) -> None:
         self.watch.end(event)
+        self._open.pop(event.index, None)
         if event.state is CallState.ISSUED:
             event.state = CallState.COMPLETED
             event.finished = self.elapsed()
@@ -204,6 +225,8 @@ class RecordedWork(dist.Work):
         self._recorder = recorder
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        if self._recorder.closed:
+            return True
         self._event.waited = True
         try:
             done = self._work.wait(timeout) if timeout > timedelta(0) else self._work.wait()
@@ -505,6 +528,7 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         for check in self._recorder.checks:
             check(call)
         work = RecordedWork(self._transport.start(call), call, self._recorder)
+        self._recorder.opened(call)
         if is_deferred(call.event):
             self._recorder.watch.begin(call.event, call.inputs, call.outputs)
         return work

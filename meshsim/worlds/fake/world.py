@@ -151,6 +151,8 @@ class _Run:
             if self._scheduler.stopping:
                 return
             report = RankReport(rank, RankState.RAISED, failure=failure_from(error))
+        finally:
+            recorder.close()
         report.ended = recorder.elapsed()
         self._reports[rank] = report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any
@@ -132,29 +133,29 @@ def sizes_of(dims: ParallelDims, world_size: int, ep_scope: str = "stage") -> di
 def one_of_each_size(
     candidates: Sequence[Chosen], ep_scope: str = "stage", supports: Supports | None = None
 ) -> list[Chosen]:
-    """For each rank count the topology that splits most axes; among those the one with most new sizes.
+    """For each rank count the topology that splits most axes; among those the one whose axes were X
 
     Where the scenario supports none of a rank count, one stays in, to be reported as not run.
     """
-    seen: set[tuple[int, int]] = set()
+    times_split: Counter[str] = Counter()
     chosen = []
 
-    def worth(pair: tuple[Chosen, tuple[int, ...]]) -> tuple[bool, int, int]:
-        candidate, sizes = pair
+    def worth(pair: tuple[Chosen, list[str]]) -> tuple[bool, int, int]:
+        candidate, split = pair
         supported = supports is None or supports(candidate)
-        new = sum((axis, value) not in seen for axis, value in enumerate(sizes))
-        return supported, sum(value > 1 for value in sizes), new
+        return supported, len(split), -sum(times_split[axis] for axis in split)
 
     for size in sorted({size for _, size in candidates}):
-        of_size = [
-            (candidate, tuple(sizes_of(*candidate, ep_scope).values()))
-            for candidate in candidates
-            if candidate[1] == size
-        ]
-        candidate, sizes = max(of_size, key=worth)
-        seen.update(enumerate(sizes))
+        of_size = [(one, _split_axes(one, ep_scope)) for one in candidates if one[1] == size]
+        candidate, split = max(of_size, key=worth)
+        times_split.update(split)
         chosen.append(candidate)
     return chosen
+
+
+def _split_axes(candidate: Chosen, ep_scope: str) -> list[str]:
+    """The axes above size 1; dp is what dp_replicate, dp_shard and cp make of it, and doesn't count."""
+    return [axis for axis, size in sizes_of(*candidate, ep_scope).items() if size > 1 and axis != "dp"]
 
 
 def parse_axes(axes: Any) -> AxisValues:

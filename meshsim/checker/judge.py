@@ -110,9 +110,10 @@ class _Case:
         return fired
 
     def severity(self, finding: Finding) -> Severity:
-        if finding.severity is not Severity.ERROR:
+        target = self.profile or self.backend
+        if finding.severity is Severity.WARNING or target not in ("nccl", "hccl"):
             return finding.severity
-        return severity_of(finding.kind, self.profile or self.backend)
+        return severity_of(finding.kind, target)
 
     def common_details(self) -> dict[str, Any]:
         details: dict[str, Any] = {}
@@ -155,9 +156,9 @@ def _world_waits(case: _Case) -> list[Finding]:
 
 
 def _waiting(case: _Case) -> list[Finding]:
-    if not any(needs for needs in case.waits.needs.values()) and case.report.deadline is not None:
-        return []
-    return [explain_deadlock(case.plan, case.ranks)] if case.waits.pending else []
+    explained = any(case.waits.needs.values())
+    stands_still = case.report.deadline is None and any(r.state is RankState.BLOCKED for r in case.ranks)
+    return [explain_deadlock(case.plan, case.ranks)] if explained or stands_still else []
 
 
 def _late(case: _Case) -> list[Finding]:

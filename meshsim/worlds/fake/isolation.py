@@ -16,6 +16,7 @@ import torch
 
 from meshsim.errors import UsageError
 from meshsim.torch_private import C10dWorld
+from meshsim.worlds import hand_over
 from meshsim.worlds.fake import python_random
 
 _environ: Any = os.environ
@@ -33,6 +34,7 @@ class ProcessState:
         "modules",
         "numpy_bits",
         "python_random",
+        "swapped",
         "torch_random",
     )
 
@@ -46,6 +48,7 @@ class ProcessState:
         self.cwd = os.getcwd()
         self.excepthook = sys.excepthook
         self.modules: list[dict[str, Any]] = []
+        self.swapped: list[hand_over.Swapped] | None = None
 
 
 def _putenv(key: Any, value: Any) -> None:
@@ -126,6 +129,7 @@ class Isolation:
 
     def restore(self) -> None:
         """Give the caller back the process as it was."""
+        hand_over.leave()
         self._install(self._outside)
         self._ranks = []
 
@@ -142,6 +146,7 @@ class Isolation:
         state.cwd = self._outside.cwd
         state.excepthook = self._outside.excepthook
         state.modules = [dict(globals_) for globals_ in self._fresh_globals]
+        state.swapped = []
         return state
 
     def _fresh_numpy_bits(self) -> Any:
@@ -162,6 +167,7 @@ class Isolation:
                 _putenv(key, value)
 
     def _capture(self, state: ProcessState) -> None:
+        hand_over.leave()
         state.c10d.capture()
         self._capture_random(state)
         state.dtype = torch.get_default_dtype()
@@ -200,6 +206,7 @@ class Isolation:
         for module, contents in zip(self._modules, state.modules, strict=True):
             module.__dict__.clear()
             module.__dict__.update(contents)
+        hand_over.enter(state.swapped)
 
 
 def _working_directory(otherwise: str) -> str:

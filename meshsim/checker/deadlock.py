@@ -515,8 +515,9 @@ def _different_tags(waits: Waits) -> Finding | None:
 def _unexplained(waits: Waits) -> Finding:
     """No rank can go on, and the traces don't say why: what everybody waits in."""
     kind = VerdictKind.DEADLOCK
-    ranks = tuple(sorted(waits.pending))
-    summary = "no rank can go on: " + describe_states(waits, ranks or tuple(waits.reports))
+    blocked = {rank for rank, report in waits.reports.items() if report.state is RankState.BLOCKED}
+    ranks = tuple(sorted({*waits.pending, *blocked}))
+    summary = "no rank can go on: " + describe_states(waits, ranks)
     parts = partition(
         list(waits.pending.values()), lambda event: (canonical_op(event.op), event.group_name, event.site)
     )

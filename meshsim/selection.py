@@ -133,7 +133,7 @@ def sizes_of(dims: ParallelDims, world_size: int, ep_scope: str = "stage") -> di
 def one_of_each_size(
     candidates: Sequence[Chosen], ep_scope: str = "stage", supports: Supports | None = None
 ) -> list[Chosen]:
-    """For each rank count the topology that splits most axes; among those the one whose axes were X
+    """For each rank count the topology that splits most axes; among those the one with the rarest axes.
 
     Where the scenario supports none of a rank count, one stays in, to be reported as not run.
     """

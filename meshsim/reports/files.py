@@ -31,4 +31,4 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], data: Any) -> None:
     """Write JSON; ``data`` must be JSON-safe already."""
-    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n")

@@ -60,15 +60,15 @@ def run(
     """
     target, name = resolve_scenario(scenario)
     plan = build_plan(topology, world_size, order=order, ep_scope=ep_scope, node_size=node_size)
-    request = RunRequest(
-        scenario=target,
-        plan=plan,
-        seed=_check_seed(seed),
-        timeout=_check_timeout(timeout),
-        params=_check_params(params),
-        isolate=_check_isolate(isolate),
-        profile=_check_profile(profile),
-        faults=_check_faults(faults, plan),
+    request = build_request(
+        target,
+        plan,
+        seed=seed,
+        timeout=timeout,
+        params=params,
+        isolate=isolate,
+        profile=profile,
+        faults=faults,
     )
     if record is not None:
         check_writable(record)
@@ -79,6 +79,30 @@ def run(
     if raises and not result.ok:
         raise RunFailed(result) from _first_exception(result)
     return result
+
+
+def build_request(
+    scenario: Callable[..., Any],
+    plan: MeshPlan,
+    *,
+    seed: int = 0,
+    timeout: float = 60.0,
+    params: Mapping[str, Any] | None = None,
+    isolate: Sequence[str] = (),
+    profile: str | None = None,
+    faults: Sequence[Any] = (),
+) -> RunRequest:
+    """A checked request; UsageError for an option that can't be right."""
+    return RunRequest(
+        scenario=scenario,
+        plan=plan,
+        seed=_check_seed(seed),
+        timeout=_check_timeout(timeout),
+        params=_check_params(params),
+        isolate=_check_isolate(isolate),
+        profile=_check_profile(profile),
+        faults=_check_faults(faults, plan),
+    )
 
 
 def run_request(request: RunRequest, world: World, *, name: str = "", topology: str = "") -> RunResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -18,7 +19,9 @@ import torch.distributed as dist
 from meshsim.errors import MeshsimError
 from meshsim.failure import failure_from
 from meshsim.report import RankFailure, RankState
+from meshsim.torch_private import calls_by_non_members
 from meshsim.trace import CallState, TraceEvent
+from meshsim.worlds.checks import prepare
 from meshsim.worlds.gloo.environment import rank_environment
 from meshsim.worlds.gloo.frames import BlockingChannel
 from meshsim.worlds.gloo.journal import JournaledEvents
@@ -26,8 +29,21 @@ from meshsim.worlds.gloo.messages import Ended, RunOrder, Started
 from meshsim.worlds.gloo.process_group import GlooGroups
 from meshsim.worlds.gloo.receiving import load_request
 from meshsim.worlds.gloo.returning import pack_exception, pack_value
+from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
-from meshsim.worlds.recording import Recorder
+from meshsim.worlds.recording import Recorder, note_call_by_non_member
+
+
+def _crash(rank: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hang(rank: int) -> None:
+    while True:
+        time.sleep(3600)
+
+
+_FAULT_ACTIONS = FaultActions(crash=_crash, hang=_hang, delay=lambda rank, seconds: time.sleep(seconds))
 
 
 class LeftProcessGroup(MeshsimError):
@@ -106,13 +122,15 @@ class RankRun:
         self._channel.send(Started(order.run))
         loaded = load_request(request)
         _seed_everything(loaded.seed)
-        value = run_rank(
-            loaded,
-            rank=order.rank,
-            local_rank=local_rank,
-            device=torch.device("cpu"),
-            recorder=self.recorder,
-        )
+        prepare(self.recorder, loaded, _FAULT_ACTIONS)
+        with calls_by_non_members(note_call_by_non_member):
+            value = run_rank(
+                loaded,
+                rank=order.rank,
+                local_rank=local_rank,
+                device=torch.device("cpu"),
+                recorder=self.recorder,
+            )
         self._refuse_left_group()
         sys.stdout.flush()
         return value

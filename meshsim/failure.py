@@ -53,4 +53,5 @@ def failure_from(error: BaseException) -> RankFailure:
         site=user_line_of_traceback(error.__traceback__),
         exception=error,
         peer_lost=isinstance(error, RuntimeError) and any(text in message for text in _PEER_LOST),
+        carried=getattr(error, "meshsim_carried", None),
     )

@@ -44,6 +44,8 @@ class RankFailure:
     """The object itself, where it could be brought here."""
     peer_lost: bool = False
     """A consequence of another rank's end (connection closed by peer), not a cause."""
+    carried: Any = None
+    """What the exception carries for whoever asked for the run: its attribute ``meshsim_carried``."""
 
 
 @dataclass

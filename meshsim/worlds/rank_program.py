@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from meshlib import MeshContext
-from meshsim.context import RankContext
+from meshsim.context import RankContext, running
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.recording import Recorder
 
@@ -31,8 +31,10 @@ def run_rank(
             seed=request.seed,
             params=dict(request.params),
         )
+        token = running.set(context)
         recorder.internal = False
         try:
             return request.scenario(context)
         finally:
             recorder.internal = True
+            running.reset(token)

@@ -108,7 +108,7 @@ def _missing(module: ModuleType, name: str, where: str) -> str:
         for key, value in vars(module).items()
         if callable(value)
         and not key.startswith("_")
-        and getattr(value, "__module__", None) == module.__name__
+        and str(getattr(value, "__module__", "")).startswith(module.__name__)
     )
     near = difflib.get_close_matches(name, functions, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""

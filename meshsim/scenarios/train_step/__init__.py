@@ -1,4 +1,4 @@
-"""The built-in scenario ``train_step``: start reading in ``scenario``, then ``parallel``, ``model``, ``training``."""
+"""The built-in scenario ``train_step``. Read ``scenario`` first, then ``parallel`` and ``model``."""
 
 from meshsim.scenarios.train_step.scenario import train_step
 

@@ -34,10 +34,8 @@ class Comparison:
             place = int(error.nan_to_num(math.inf).argmax())
             wrong, right = got.flatten()[place].item(), expected.flatten()[place].item()
             index = [int(i) for i in torch.unravel_index(torch.tensor(place), expected.shape)]
-            self_quantity = f"{quantity}{index}"
-            raise AssertionError(
-                self._message(self_quantity, step, f"{right:.12g}", f"{wrong:.12g}", right, wrong)
-            )
+            element = f"{quantity}{index}"
+            raise AssertionError(self._message(element, step, f"{right:.12g}", f"{wrong:.12g}", right, wrong))
 
     def _message(
         self, quantity: str, step: int, expected: str, got: str, right: float = 0, wrong: float = 0

@@ -27,7 +27,7 @@ class Batch:
 
 
 def global_batch(config: TrainConfig, step: int) -> Batch:
-    """The whole batch of a step. About a third of the labels are masked, so that ranks count differently many."""
+    """The whole batch of a step. About a third of the labels are masked: ranks count differently many."""
     generator = torch.Generator().manual_seed((config.seed * 1000 + step) % 2**63)
     shape = (config.batch, config.sequence)
     tokens = torch.randint(config.vocabulary, shape, generator=generator)

@@ -21,25 +21,30 @@ from torch.autograd import Function
 
 
 def gather(part: torch.Tensor, group: dist.ProcessGroup, dim: int) -> torch.Tensor:
-    """The ranks' parts side by side along ``dim``. In backward each part's gradients are summed over the ranks."""
-    return _Gather.apply(part, group, dim)  # type: ignore[no-any-return]
+    """The ranks' parts side by side along ``dim``. In backward the ranks' gradients of a part are summed."""
+    return _apply(_Gather, part, group, dim)
 
 
 def split_replicated(whole: torch.Tensor, group: dist.ProcessGroup, dim: int) -> torch.Tensor:
     """This rank's part of a tensor that all ranks hold alike. ``dim`` must divide by the number of ranks."""
-    return _SplitReplicated.apply(whole, group, dim)  # type: ignore[no-any-return]
+    return _apply(_SplitReplicated, whole, group, dim)
 
 
 def gather_replicated(part: torch.Tensor, group: dist.ProcessGroup, dim: int) -> torch.Tensor:
-    """The ranks' parts side by side, to go on with identically on all ranks: the inverse of ``split_replicated``."""
-    return _GatherReplicated.apply(part, group, dim)  # type: ignore[no-any-return]
+    """The ranks' parts side by side, for all ranks to go on alike: the inverse of ``split_replicated``."""
+    return _apply(_GatherReplicated, part, group, dim)
 
 
 def exchange_rows(
     rows: torch.Tensor, sent: Sequence[int], received: Sequence[int], group: dist.ProcessGroup
 ) -> torch.Tensor:
-    """Rows (first dim) to every rank of the group: ``sent[i]`` of them go to rank i, ``received[i]`` come from it."""
-    return _ExchangeRows.apply(rows, sent, received, group)  # type: ignore[no-any-return]
+    """Rows (first dim) to every rank of the group: ``sent[i]`` go to rank i, ``received[i]`` come from it."""
+    return _apply(_ExchangeRows, rows, sent, received, group)
+
+
+def _apply(function: type[Function], tensor: torch.Tensor, *options: Any) -> torch.Tensor:
+    result: torch.Tensor = function.apply(tensor, *options)
+    return result
 
 
 def _all_gather(part: torch.Tensor, group: dist.ProcessGroup, dim: int) -> torch.Tensor:

@@ -41,7 +41,7 @@ class Experts(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """Each token goes to its ``experts_per_token`` most probable experts; the results are mixed by probability."""
+    """Each token goes to its most probable experts; their results are mixed by probability."""
 
     def __init__(self, config: TrainConfig, routing: TokenRouting) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class MixtureOfExperts(nn.Module):
         return torch.zeros_like(tokens).index_add(0, source, weighted)
 
     def at_experts(self, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """Send rows, which are in order of the experts, to the ranks of the experts, and fetch the results."""
+        """Send rows, which are in order of the experts, to the experts' ranks, and fetch the results."""
         group = self.routing.ep_group
         arriving = torch.empty_like(counts)
         dist.all_to_all_single(arriving, counts, group=group)

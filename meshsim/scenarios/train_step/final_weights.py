@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from meshlib import MeshContext
 from meshsim.scenarios.train_step.model import Stage
@@ -15,7 +15,7 @@ Part = Callable[[torch.Tensor], torch.Tensor]
 
 
 def own_weights(stage: Stage, mesh: MeshContext) -> Iterator[tuple[str, torch.Tensor, Part]]:
-    """Name, this rank's values, and what takes them from the whole weight. FSDP is undone, tp and ep are not."""
+    """Name, this rank's values, and what takes them from the whole weight. Undoes FSDP, not tp and ep."""
     for module in stage.modules():
         if isinstance(module, FSDPModule):
             module.unshard()
@@ -31,7 +31,7 @@ def _part_of(parameter: DTensor) -> Part:
 
     def part(whole: torch.Tensor) -> torch.Tensor:
         for axis, placement in enumerate(placements):
-            if placement.is_shard():
+            if isinstance(placement, Shard):
                 whole = whole.chunk(mesh.size(axis), placement.dim)[mesh.get_local_rank(axis)]
         return whole
 

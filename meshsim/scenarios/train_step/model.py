@@ -1,7 +1,7 @@
 """The model, as one rank runs it: a small transformer of which a rank holds one pipeline stage.
 
-The modules know the sequence split (attention looks across it) and the expert split (tokens travel). Tensor parallelism
-and FSDP are laid over them from outside, see ``parallel``.
+The modules know the sequence split (attention looks across it) and the expert split (tokens travel).
+Tensor parallelism and FSDP are laid over them from outside, see ``parallel``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Embedding(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         count = tokens.shape[1]
         first = self.part.first(count)
-        return self.tokens(tokens) + self.positions(torch.arange(first, first + count, device=tokens.device))
+        places = torch.arange(first, first + count, device=tokens.device)
+        return self.tokens(tokens) + self.positions(places)  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
@@ -59,30 +60,31 @@ class Attention(nn.Module):
         self.out = nn.Linear(inner, config.hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        by_head = self.qkv(x).unflatten(-1, (-1, 3, self.head_dim))
+        samples, positions, _ = x.shape
+        by_head = self.qkv(x.flatten(0, 1)).view(samples, positions, -1, 3, self.head_dim)
         q, k, v = by_head.permute(3, 0, 2, 1, 4)  # each (samples, heads here, positions here, head_dim)
         if self.part.group is not None:
             k, v = gather(torch.stack((k, v)), self.part.group, dim=3)
-        attended = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=self.mask(q.shape[2], k.shape[2], x.device)
-        )
-        return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        mask = self.mask(q.shape[2], k.shape[2], x.device)
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        by_token = attended.transpose(1, 2).reshape(samples * positions, -1)
+        return self.out(by_token).view_as(x)  # type: ignore[no-any-return]
 
     def mask(self, queries: int, keys: int, device: torch.device) -> torch.Tensor:
         """Which keys each query may see: those at its own place in the whole sequence and before."""
         first = 0 if self.local_mask else self.part.first(queries)
         places = torch.arange(first, first + queries, device=device)
-        return places[:, None] >= torch.arange(keys, device=device)
+        return torch.ge(places[:, None], torch.arange(keys, device=device))
 
 
 class Mlp(nn.Module):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.hidden, config.mlp_size)
+        self.up = nn.Linear(config.hidden, config.mlp_size, bias=False)
         self.down = nn.Linear(config.mlp_size, config.hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(F.silu(self.up(x)))  # type: ignore[no-any-return]
+        return self.down(F.silu(self.up(x.flatten(0, 1)))).view_as(x)  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -109,7 +111,7 @@ class Head(nn.Module):
         self.logits = nn.Linear(config.hidden, config.vocabulary, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.logits(self.norm(x))  # type: ignore[no-any-return]
+        return self.logits(self.norm(x.flatten(0, 1))).view(*x.shape[:2], -1)  # type: ignore[no-any-return]
 
 
 class Stage(nn.Module):
@@ -133,9 +135,8 @@ class Stage(nn.Module):
         self.blocks = nn.ModuleDict()
         for layer in stage_layers(config.layers, stage, stages):
             feed_forward = Mlp(config) if routing is None else MixtureOfExperts(config, routing)
-            self.blocks[str(layer)] = Block(
-                config, Attention(config, part, local_mask=local_mask), feed_forward
-            )
+            attention = Attention(config, part, local_mask=local_mask)
+            self.blocks[str(layer)] = Block(config, attention, feed_forward)
         self.head = Head(config) if stage == stages - 1 else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,7 +144,7 @@ class Stage(nn.Module):
             x = self.embedding(x)
         for block in self.blocks.values():
             x = block(x)
-        return x if self.head is None else self.head(x)  # type: ignore[no-any-return]
+        return x if self.head is None else self.head(x)
 
 
 def stage_layers(layers: int, stage: int, stages: int) -> range:

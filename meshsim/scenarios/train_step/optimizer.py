@@ -12,8 +12,8 @@ from meshsim.scenarios.train_step.config import TrainConfig
 class ShardOptimizer:
     """SGD with momentum on this rank's shards, as plain tensors.
 
-    SGD works element by element, so a rank can update its shard without knowing of the others. SGD and not Adam, which
-    hides gradients of a wrong scale.
+    SGD works element by element, so a rank can update its shard without knowing of the others. SGD and not
+    Adam, which hides gradients of a wrong scale.
     """
 
     def __init__(self, module: nn.Module, config: TrainConfig) -> None:

@@ -2,11 +2,11 @@
 
 What is summed where, in backward:
 
-* FSDP sums each gradient over the ranks that hold the same parameter and saw other tokens: dp x cp for the dense
-  ones, the expert data parallel ranks for the experts. It is told to sum, not to average, since the loss is already
-  divided by the number of tokens of the whole batch.
-* Tensor parallelism makes what is replicated over tp (norms, embeddings of positions, router) come out alike on all
-  tp ranks, so nothing is left to be summed there.
+* FSDP sums each gradient over the ranks that hold the same parameter and saw other tokens: dp x cp for the
+  dense ones, the expert data parallel ranks for the experts. It is told to sum, not to average, since the
+  loss is already divided by the number of tokens of the whole batch.
+* Tensor parallelism makes what is replicated over tp (norms, embeddings of positions, router) come out alike
+  on all tp ranks, so nothing is left to be summed there.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _token_routing(mesh: MeshContext) -> TokenRouting | None:
     return TokenRouting(mesh.fsdp_moe_mesh.get_group("ep"), tp_group)
 
 
-def _experts(stage: Stage) -> list[Experts]:
-    return [module for module in stage.modules() if isinstance(module, Experts)]
+def _experts(module: nn.Module) -> list[Experts]:
+    return [part for part in module.modules() if isinstance(part, Experts)]
 
 
 def _distribute_experts(stage: Stage, mesh: MeshContext) -> None:
@@ -121,12 +121,12 @@ def _shard(module: nn.Module, mesh: DeviceMesh) -> None:
 
 def dense_data_parallel_mesh(mesh: MeshContext) -> DeviceMesh:
     """The FSDP mesh of all that isn't an expert: 1-D, or (replicate, shard) for HSDP."""
-    fsdp = mesh.fsdp_non_moe_mesh
+    fsdp: DeviceMesh = mesh.fsdp_non_moe_mesh
     return fsdp["fsdp_shard"] if mesh.dp_replicate_size == 1 else fsdp["fsdp_replicate", "fsdp_shard"]
 
 
 def expert_data_parallel_mesh(mesh: MeshContext) -> DeviceMesh:
     """The FSDP mesh of the experts: the ranks that hold the same ones."""
-    expert = mesh.fsdp_moe_mesh
-    names = expert.mesh_dim_names
-    return expert["edp_replicate", "edp_shard"] if "edp_replicate" in names else expert["edp_shard"]
+    expert: DeviceMesh = mesh.fsdp_moe_mesh
+    replicated = "edp_replicate" in (expert.mesh_dim_names or ())
+    return expert["edp_replicate", "edp_shard"] if replicated else expert["edp_shard"]

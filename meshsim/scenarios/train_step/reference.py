@@ -1,4 +1,4 @@
-"""The right answers: the same training in one process, in plain tensor code that shares none of the parallel one.
+"""The right answers: the same training in one process, in plain tensor code of its own.
 
 Only the initial weights and the batches are shared. Nothing here communicates.
 """
@@ -90,7 +90,7 @@ def attention(block: Weights, x: torch.Tensor, config: TrainConfig) -> torch.Ten
 
 
 def mlp(block: Weights, x: torch.Tensor, config: TrainConfig) -> torch.Tensor:
-    inner = torch.nn.functional.silu(x @ block["feed_forward.up.weight"].T + block["feed_forward.up.bias"])
+    inner = torch.nn.functional.silu(x @ block["feed_forward.up.weight"].T)
     return inner @ block["feed_forward.down.weight"].T + block["feed_forward.down.bias"]
 
 

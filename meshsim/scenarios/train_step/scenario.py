@@ -20,19 +20,20 @@ from meshsim.scenarios.train_step.reference import reference_run
 from meshsim.scenarios.train_step.training import SCHEDULES, Trainer
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
-"""By dtype, relative. In float64 sums in another order differ by some 1e-15, and a mistake by 1e-3 and more."""
+"""By dtype, relative. In float64 another order of sums makes some 1e-15, and a mistake 1e-3 and more."""
 
 
 def train_step(ctx: RankContext) -> dict[str, list[float]]:
     """A transformer's training steps equal those of a single process: loss, gradient norm, weights.
 
-    A small model with attention and an MLP (experts when ep is above 1), split over every axis of the mesh: FSDP2 over
-    dp x cp, HSDP with dp_replicate, tensor parallel heads, the sequence over cp, pipeline stages, experts with their
-    gradients over edp. Each rank also trains the whole model by itself, in plain code without communication, and
-    compares. Returns ``{"loss": [...], "grad_norm": [...]}``, one number a step, the same on every rank.
+    A small model with attention and an MLP (experts when ep is above 1), split over every axis of the mesh:
+    FSDP2 over dp x cp, HSDP with dp_replicate, tensor parallel heads, the sequence over cp, pipeline stages,
+    experts with their gradients over edp. Each rank also trains the whole model by itself, in plain code
+    without communication, and compares. Returns ``{"loss": [...], "grad_norm": [...]}``, one number a step,
+    the same on every rank.
 
-    Parameters: ``dtype`` is ``float64`` (default) or ``float32``; ``schedule`` is ``GPipe`` (default) or ``1F1B``;
-    ``break`` makes a mistake on purpose, which the run must find, see ``Breakage``.
+    Parameters: ``dtype`` is ``float64`` (default) or ``float32``; ``schedule`` is ``GPipe`` (default) or
+    ``1F1B``; ``break`` makes a mistake on purpose, which the run must find, see ``Breakage``.
     """
     dtype, schedule, broken = _parameters(ctx.params)
     config = TrainConfig.of_plan(ctx.mesh.plan, seed=ctx.seed, dtype=getattr(torch, dtype), schedule=schedule)

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 from meshlib import MeshContext
 from meshsim.scenarios.train_step.config import IGNORED, TrainConfig
@@ -15,7 +16,7 @@ from meshsim.scenarios.train_step.data import Batch
 from meshsim.scenarios.train_step.model import Stage
 from meshsim.scenarios.train_step.optimizer import ShardOptimizer
 
-SCHEDULES = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
+SCHEDULES: dict[str, type[PipelineScheduleSingle]] = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Trainer:
         self._optimizer.step()
 
     def _count_tokens(self, batch: Batch) -> int:
-        """Labels that count in the whole batch. Ranks have differently many, so a mean of their means is wrong."""
+        """Labels that count in the whole batch; ranks have differently many of them."""
         count = batch.counted
         dist.all_reduce(count, group=self.mesh.dp_cp_mesh.get_group())
         return int(count)
@@ -79,12 +80,12 @@ class Trainer:
             dist.all_reduce(share, group=self.mesh.pp_mesh.get_group())
         return share.item()
 
-    def _build_pipeline(self) -> ScheduleGPipe | Schedule1F1B:
+    def _build_pipeline(self) -> PipelineScheduleSingle:
         mesh = self.mesh
         stage = PipelineStage(
             self.stage, mesh.pp_rank, mesh.pp_size, self.device, group=mesh.pp_mesh.get_group()
         )
-        # The loss is already divided by the number of tokens, so gradients aren't to be averaged over microbatches.
+        # The loss is divided by the number of tokens already: no mean over microbatches.
         return SCHEDULES[self.schedule](
             stage, n_microbatches=self.config.microbatches, loss_fn=self._loss, scale_grads=False
         )

@@ -47,7 +47,6 @@ def _weight_shapes(config: TrainConfig) -> dict[str, tuple[int, ...]]:
 def _mlp_shapes(config: TrainConfig) -> dict[str, tuple[int, ...]]:
     return {
         "feed_forward.up.weight": (config.mlp_size, config.hidden),
-        "feed_forward.up.bias": (config.mlp_size,),
         "feed_forward.down.weight": (config.hidden, config.mlp_size),
         "feed_forward.down.bias": (config.hidden,),
     }

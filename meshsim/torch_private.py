@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
+from inspect import CO_OPTIMIZED
 from typing import Any
 
 import torch
@@ -29,6 +30,9 @@ __all__ = [
     "TCPStore",
     "calls_by_non_members",
     "check_c10d_layout",
+    "default_group_hidden_from_imports",
+    "default_groups_made_by",
+    "dtensor_custom_handlers",
     "forget_device_meshes",
     "forget_works_of",
     "in_autograd_backward",
@@ -36,6 +40,7 @@ __all__ = [
     "mode_stack_depths",
     "mode_stack_tops",
     "start_gloo_group",
+    "stores_made_by",
     "thread_isolated_group_registry",
 ]
 
@@ -176,6 +181,111 @@ def forget_works_of(tensors: Iterable[torch.Tensor]) -> None:
         wait_tensor = _private(torch.ops._c10d_functional, "wait_tensor")
         for tensor in tensors:
             wait_tensor(tensor)
+
+
+@contextmanager
+def default_group_hidden_from_imports() -> Iterator[None]:
+    """Inside, ``group.WORLD`` is None to a module that is being imported.
+
+    Modules such as ``torch.distributed.nn.functional`` take it as the default of their functions' arguments.
+    In a process of its own that is the rank's group; here it would be the group of whichever rank came first,
+    for every rank and for good. None means the default group to every c10d call. Tried on 2.13.0.
+    """
+    meta = type(c10d.GroupMember)
+    before = _private(meta, "WORLD")
+
+    def default_group(cls: Any) -> Any:
+        frame = sys._getframe(1)
+        if not frame.f_code.co_flags & CO_OPTIMIZED and _is_being_imported(frame.f_globals):
+            return None
+        return before.fget(cls)
+
+    meta.WORLD = property(default_group, before.fset)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        meta.WORLD = before  # type: ignore[attr-defined]
+
+
+def _is_being_imported(module_globals: dict[str, Any]) -> bool:
+    return bool(getattr(module_globals.get("__spec__"), "_initializing", False))
+
+
+@contextmanager
+def stores_made_by(tcp: Callable[..., Store], file: Callable[..., Store]) -> Iterator[None]:
+    """Inside, ``TCPStore`` and ``FileStore`` are these, for c10d's own rendezvous too. Tried on 2.13.0."""
+    places = [
+        (module.__dict__, name, made)
+        for module in (dist, sys.modules["torch.distributed.rendezvous"])
+        for name, made in (("TCPStore", tcp), ("FileStore", file))
+    ]
+    before = [scope[name] for scope, name, _ in places]
+    for scope, name, made in places:
+        scope[name] = made
+    try:
+        yield
+    finally:
+        for (scope, name, _), kept in zip(places, before, strict=True):
+            scope[name] = kept
+
+
+@contextmanager
+def default_groups_made_by(make: Callable[[int, int, Store, timedelta], dist.ProcessGroup]) -> Iterator[None]:
+    """Inside, ``init_process_group`` gets its group from ``make(rank, world_size, store, timeout)``.
+
+    Tried on 2.13.0.
+    """
+    helper = _private(c10d, "_new_process_group_helper")
+
+    def new_default_group(
+        group_size: int,
+        group_rank: int,
+        global_ranks: Any,
+        backend: Any,
+        store: Store,
+        group_name: Any,
+        *rest: Any,
+        timeout: timedelta,
+        **others: Any,
+    ) -> tuple[dist.ProcessGroup, Store]:
+        config = c10d.BackendConfig(c10d.Backend(backend))
+        on_cpu = config.get_device_backend_map().get("cpu")
+        if on_cpu not in ("gloo", "undefined"):
+            raise RuntimeError(
+                f"init_process_group({str(backend)!r}) asks for {on_cpu or 'no backend'} on CPU, where this "
+                "world runs: use 'gloo', and profile= for another backend's limits"
+            )
+        group = make(group_rank, group_size, store, timeout)
+        c10d._register_pg_in_world(
+            group,
+            backend_name=backend,
+            store=store,
+            group_name=group_name,
+            backend_config=str(config),
+            rank_mapping={rank: rank for rank in range(group_size)},
+        )
+        return group, store
+
+    c10d.__dict__["_new_process_group_helper"] = new_default_group
+    try:
+        yield
+    finally:
+        c10d.__dict__["_new_process_group_helper"] = helper
+
+
+def dtensor_custom_handlers() -> tuple[dict[str, Any], dict[Any, Any]] | None:
+    """Where DTensor keeps its handlers for single operations, and what they are outside ``loss_parallel()``.
+
+    The first is the namespace that holds them as ``_custom_op_handlers``. None where DTensor has not been
+    imported. Tried on 2.13.0.
+    """
+    api = sys.modules.get("torch.distributed.tensor._api")
+    if api is None or not hasattr(api, "DTensor"):
+        return None
+    scope: dict[str, Any] = _private(api.DTensor, "_op_dispatcher").__dict__
+    loss = sys.modules.get("torch.distributed.tensor.parallel.loss")
+    added = getattr(loss, "customized_loss_ops", {})
+    return scope, {op: handler for op, handler in scope["_custom_op_handlers"].items() if op not in added}
 
 
 def in_autograd_backward() -> bool:

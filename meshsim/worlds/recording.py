@@ -348,16 +348,19 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         timeout: timedelta,
         recorder: Recorder,
         factory: GroupFactory,
+        era: str = "",
     ) -> None:
         super().__init__(group_rank, len(members))
         self.members = members
         self.name_in_c10d = name
+        self._era = era
+        """Sets groups of a later default group apart from those before it: c10d gives out names anew."""
         self.description = ""
         self.timeout = timeout
         self._store = store
         self._recorder = recorder
         self._factory = factory
-        self._transport = factory(members, name, group_rank, store, timeout)
+        self._transport = factory(members, era + name, group_rank, store, timeout)
         self._coalescing: list[dist.Work] | None = None
         self._collectives = 0
         self._messages: dict[tuple[str, int | None, int], int] = {}
@@ -444,11 +447,11 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         group_desc: str | None = None,
     ) -> RecordingGroup | None:
         """Called by ``dist.new_group`` on the default group, on members and on the others."""
-        members = tuple(ranks)
+        members = tuple(self.members[rank] for rank in ranks)
         event = self._recorder.record(
             "new_group",
             members,
-            group_name,
+            self._era + group_name,
             self._recorder.groups_asked_for,
             note="" if group_name.isdecimal() else LOCAL_SYNCHRONIZATION,
             axis=self._recorder.axis_of(members),
@@ -465,6 +468,7 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
             timeout=timeout or self.timeout,
             recorder=self._recorder,
             factory=self._factory,
+            era=self._era,
         )
         group.description = group_desc or ""
         return group
@@ -495,7 +499,7 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         event = self._recorder.record(
             op,
             self.members,
-            self.name_in_c10d,
+            self._era + self.name_in_c10d,
             self._number(op, facts.get("peer"), facts.get("tag", 0)),
             axis=self.axis,
             async_op=bool(getattr(options, "asyncOp", False)),

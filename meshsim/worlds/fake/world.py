@@ -24,6 +24,7 @@ from meshsim.worlds.checks import prepare
 from meshsim.worlds.fake.capture import Capture
 from meshsim.worlds.fake.exchange import Exchange, FakeTransport
 from meshsim.worlds.fake.isolation import Isolation
+from meshsim.worlds.fake.rendezvous import Rendezvous
 from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.store import FakeStore
 from meshsim.worlds.injection import FaultActions
@@ -93,6 +94,7 @@ class _Run:
         self._recorders = [Recorder(rank) for rank in range(size)]
         self._exchange = Exchange(self._scheduler, self._recorders, request.seed)
         self._store = FakeStore(self._scheduler)
+        self._rendezvous = Rendezvous(self._scheduler, self._store, self._default_group)
         actions = FaultActions(crash=self._crash, hang=self._hang, delay=self._delay)
         for recorder in self._recorders:
             prepare(recorder, request, actions)
@@ -113,6 +115,8 @@ class _Run:
             stack.enter_context(_one_torch_thread())
             stack.enter_context(torch_private.thread_isolated_group_registry())
             stack.enter_context(torch_private.calls_by_non_members(note_call_by_non_member))
+            stack.enter_context(torch_private.default_group_hidden_from_imports())
+            stack.enter_context(self._rendezvous.installed())
             stack.callback(self._unwind)
             self._scheduler.start(self._program)
             if not self._scheduler.wait(self._request.timeout):
@@ -139,6 +143,9 @@ class _Run:
                 recorder=recorder,
             )
             self._exchange.drain(rank)
+            if self._scheduler.stopping:
+                # The scenario has swallowed RankStopped: it never got past the call that ended the run.
+                return
             report = RankReport(rank, RankState.RETURNED, value=value)
         except RankStopped:
             return
@@ -167,6 +174,27 @@ class _Run:
             factory=self._transport,
         )
         torch_private.install_default_group(group, self._store, _DEFAULT_GROUP, ranks=self._own_ranks)
+
+    def _default_group(
+        self,
+        rank: int,
+        group_rank: int,
+        members: tuple[int, ...],
+        times: int,
+        store: Store,
+        timeout: timedelta,
+    ) -> RecordingGroup:
+        """For ``init_process_group`` in a scenario that has destroyed the default group."""
+        return RecordingGroup(
+            store,
+            group_rank,
+            members=members,
+            name=_DEFAULT_GROUP,
+            timeout=timeout,
+            recorder=self._recorders[rank],
+            factory=self._transport,
+            era=f"{times}:",
+        )
 
     def _transport(
         self, members: tuple[int, ...], name: str, group_rank: int, store: Store, timeout: timedelta

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Sequence
+from itertools import islice, pairwise, product
 from typing import TYPE_CHECKING, Any
 
 from meshsim.checker.wording import member_list
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 _GRID_RANKS = 512
 _GROUPS_SHOWN = 8
+_RANKS_SHOWN = 8
 
 
 def mesh_text(plan: MeshPlan) -> str:
@@ -25,7 +27,7 @@ def mesh_text(plan: MeshPlan) -> str:
 def rank_text(plan: MeshPlan, rank: int) -> str:
     """Where one rank stands, and the ranks it shares each group with."""
     rows = [
-        (view, axis, str(plan.size(axis)), str(place), member_list(plan.group(axis, rank)))
+        (view, axis, str(plan.size(axis)), str(place), members_text(plan.group(axis, rank)))
         for view in plan.views
         for axis, place in plan.coordinate(rank, view=view).items()
     ]
@@ -49,6 +51,14 @@ def mesh_data(plan: MeshPlan, rank: int | None = None) -> dict[str, Any]:
     data["coordinates"] = {view: dict(plan.coordinate(rank, view=view)) for view in plan.views}
     data["groups"] = {axis: list(plan.group(axis, rank)) for axis in _axes(plan)}
     return data
+
+
+def members_text(ranks: Sequence[int]) -> str:
+    """``[0,2,4]`` for a few ranks; of many in even steps the first, second and last: ``[0,8,...,1016]``."""
+    step = ranks[1] - ranks[0] if len(ranks) > _RANKS_SHOWN else 1
+    if step > 1 and all(b - a == step for a, b in pairwise(ranks)):
+        return f"[{ranks[0]},{ranks[1]},...,{ranks[-1]}]"
+    return member_list(ranks)
 
 
 def _axes(plan: MeshPlan) -> list[str]:
@@ -102,7 +112,8 @@ def _groups(plan: MeshPlan) -> str:
             rows.append((axis, "1", "each rank alone"))
             continue
         total = plan.world_size // plan.size(axis)
-        groups = plan.groups(axis)[:_GROUPS_SHOWN]
+        firsts = (rank for rank in range(plan.world_size) if plan.is_first(axis, rank))
+        groups = [plan.group(axis, rank) for rank in islice(firsts, _GROUPS_SHOWN)]
         more = f" and {total - _GROUPS_SHOWN} more" if total > _GROUPS_SHOWN else ""
-        rows.append((axis, str(plan.size(axis)), " ".join(map(member_list, groups)) + more))
+        rows.append((axis, str(plan.size(axis)), " ".join(map(members_text, groups)) + more))
     return aligned(("axis", "size", "groups"), rows, right=(1,))

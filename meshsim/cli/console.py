@@ -26,12 +26,14 @@ def write(text: str) -> None:
 
 def with_progress(results: Iterable[RunResult], total: int) -> Iterator[RunResult]:
     """The results as they come, with a progress bar on standard error when that is a terminal."""
-    console = Console(stderr=True, highlight=False)
+    # Bound to the stream as it is now: while a rank runs, sys.stderr may be that rank's own.
+    console = Console(file=sys.stderr, highlight=False)
     if not console.is_terminal or total < 2:
         yield from results
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as progress:
+    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    with bar as progress:
         task = progress.add_task("", total=total)
         failed = 0
         for result in results:

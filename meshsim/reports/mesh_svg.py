@@ -10,7 +10,7 @@ from meshsim.errors import UsageError
 if TYPE_CHECKING:
     from meshlib import MeshPlan
 
-_CELL, _GAP, _BLOCK_GAP, _MARGIN, _TITLE = 44, 4, 26, 24, 34
+_CELL, _GAP, _BLOCK_GAP, _MARGIN, _TITLE = 44, 4, 26, 24, 46
 _MOST_RANKS = 4096
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#9c755f", "#af7aa1")
 

@@ -62,6 +62,8 @@ class TraceEvent:
     """all_to_all_single: input and output split sizes, in elements of the first dimension."""
     async_op: bool = False
     site: SourceLine | None = None
+    names: tuple[str, ...] = ()
+    """The scenario's variables that hold the tensor, as ``function:name``: they tell like calls apart."""
     state: CallState = CallState.ISSUED
     waited: bool = False
     """An async call's ``wait()`` (or its result) was asked for."""

@@ -62,6 +62,7 @@ def event_from_json(data: dict[str, Any]) -> TraceEvent:
             **data,
             "group": tuple(data["group"]),
             "shapes": tuple(map(tuple, data["shapes"])),
+            "names": tuple(data["names"]),
             "splits": None if splits is None else (tuple(splits[0]), tuple(splits[1])),
             "site": None if site is None else SourceLine(**site),
             "state": CallState(data["state"]),

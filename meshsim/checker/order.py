@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import product
 
 from meshsim.checker.compare import compare_calls, culprits, details_of, partition
 from meshsim.checker.kinds import advice_for, severity_of
@@ -24,7 +25,7 @@ def swapped_operations(calls: Replay) -> list[Finding]:
     seen: dict[int, dict[Hashable, int]] = {}
     for slot, events in calls.slots.items():
         group, place = slot
-        if group in findings or len(events) < 2 or _at_one_line(events):
+        if group in findings or len(events) < 2 or _look_alike(events):
             continue
         if compare_calls(events) is not None:
             continue
@@ -34,29 +35,38 @@ def swapped_operations(calls: Replay) -> list[Finding]:
     return list(findings.values())
 
 
-def _at_one_line(events: Sequence[TraceEvent]) -> bool:
-    first = events[0].site
-    return all(event.site is first or event.site == first for event in events)
+def _look_alike(events: Sequence[TraceEvent]) -> bool:
+    """Whether all ranks called at one line, with variables of one name."""
+    site, names = events[0].site, events[0].names
+    return all((e.site is site or e.site == site) and e.names == names for e in events)
 
 
 def _crossing(seen: dict[Hashable, int], place: int, events: Sequence[TraceEvent]) -> int | None:
     """The earlier place at which a rank and the group's first rank stood the other way round."""
     reference = min(events, key=lambda event: event.rank)
     for event in events:
-        if event.site is None or reference.site is None or event.site == reference.site:
-            continue
-        ours, theirs = tensor_name(reference), tensor_name(event)
-        ways: list[tuple[Hashable, Hashable]] = []
-        if ours is None or theirs is None or ours != theirs:
-            ways.append((_line(reference.site), _line(event.site)))
-        if ours is not None and theirs is not None and ours != theirs:
-            ways.append((_name(reference.site, ours), _name(event.site, theirs)))
-        for mine, other in ways:
+        for mine, other in _ways_apart(reference, event):
             found = seen.get((event.rank, _look(event), other, mine))
             if found is not None:
                 return found
             seen.setdefault((event.rank, _look(event), mine, other), place)
     return None
+
+
+def _ways_apart(one: TraceEvent, other: TraceEvent) -> list[tuple[Hashable, Hashable]]:
+    """What tells two ranks' calls apart: lines, names written there, variables that hold the tensor."""
+    if one.site is None or other.site is None:
+        return []
+    ways: list[tuple[Hashable, Hashable]] = []
+    if one.site != other.site:
+        ours, theirs = tensor_name(one), tensor_name(other)
+        if ours is None or theirs is None or ours != theirs:
+            ways.append((_line(one.site), _line(other.site)))
+        if ours is not None and theirs is not None and ours != theirs:
+            ways.append((_name(one.site, ours), _name(other.site, theirs)))
+    apart = [[n for n in a.names if n not in b.names] for a, b in ((one, other), (other, one))]
+    ways += [(("variable", a), ("variable", b)) for a, b in product(*apart)]
+    return ways
 
 
 def _line(site: SourceLine) -> Hashable:
@@ -74,13 +84,11 @@ def _look(event: TraceEvent) -> Look:
 def _swapped(calls: Replay, first: Slot, second: Slot) -> Finding:
     kind = VerdictKind.SWAPPED_OPERATIONS
     events = calls.slots[first]
-    parts = partition(events, lambda event: event.site)
+    parts = partition(events, _place)
     ranks, waiting = culprits(parts)
     event = parts[0].event
     details = details_of(kind, event, parts, number=_number(calls, event))
-    details["second"] = [
-        table_row(part.ranks, part.event) for part in partition(calls.slots[second], lambda e: e.site)
-    ]
+    details["second"] = [table_row(part.ranks, part.event) for part in partition(calls.slots[second], _place)]
     told = "; ".join(_told(calls, slot) for slot in (first, second))
     return Finding(
         kind,
@@ -93,13 +101,21 @@ def _swapped(calls: Replay, first: Slot, second: Slot) -> Finding:
 
 
 def _told(calls: Replay, slot: Slot) -> str:
-    parts = partition(calls.slots[slot], lambda event: event.site)
-    shown = [f"{named_ranks(part.ranks)} {_what(part.event)}" for part in parts[:4]]
+    parts = partition(calls.slots[slot], _place)
+    common = set.intersection(*(set(part.event.names) for part in parts))
+    shown = [f"{named_ranks(part.ranks)} {_what(part.event, common)}" for part in parts[:4]]
     return f"call {_number(calls, parts[0].event)}: {', '.join(shown)}"
 
 
-def _what(event: TraceEvent) -> str:
+def _place(event: TraceEvent) -> Hashable:
+    return (event.site, event.names)
+
+
+def _what(event: TraceEvent, common: set[str]) -> str:
+    own = [name.partition(":")[2] for name in event.names if name not in common]
     name = tensor_name(event)
+    if own and name not in own:
+        name = own[0]
     return f"{repr(name) + ' ' if name is not None else ''}at {site_name(event.site)}"
 
 

@@ -23,6 +23,7 @@ from meshsim.source import user_line
 from meshsim.torch_private import AllgatherOptions, PrefixStore, Store
 from meshsim.trace import CallState, TraceEvent
 from meshsim.verdict import Finding
+from meshsim.worlds.tensor_names import names_of
 from meshsim.worlds.watch import AccessWatch
 
 if TYPE_CHECKING:
@@ -503,6 +504,7 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
             self._number(op, facts.get("peer"), facts.get("tag", 0)),
             axis=self.axis,
             async_op=bool(getattr(options, "asyncOp", False)),
+            names=self._names(op, inputs or outputs),
             **_tensor_facts(facts_of),
             **facts,
         )
@@ -515,6 +517,12 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         if self._coalescing is not None:
             self._coalescing.append(work)
         return work
+
+    def _names(self, op: str, tensors: Tensors) -> tuple[str, ...]:
+        """What the scenario calls the tensor of a collective."""
+        if self._recorder.internal or len(tensors) != 1 or op in POINT_TO_POINT:
+            return ()
+        return names_of(tensors[0], sys._getframe(2))
 
     def _start(self, call: Call) -> dist.Work:
         injection = self._recorder.injection

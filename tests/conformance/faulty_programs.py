@@ -304,6 +304,67 @@ def same_lines_in_order(ctx):
     return x.item()
 
 
+def swapped_in_a_loop(ctx):
+    a = value(ctx)
+    b = 10 * value(ctx)
+    for tensor in (a, b) if ctx.rank == 0 else (b, a):
+        dist.all_reduce(tensor)  # <- here
+    return a.item(), b.item()
+
+
+def loop_in_one_order(ctx):
+    a = value(ctx)
+    b = 10 * value(ctx)
+    for tensor in (a, b):
+        dist.all_reduce(tensor)
+    return a.item(), b.item()
+
+
+def swapped_behind_a_helper(ctx):
+    def mean(tensor):
+        dist.all_reduce(tensor)  # <- here
+        return tensor / ctx.world_size
+
+    grads = {"w": value(ctx), "v": 10 * value(ctx)}
+    for name in sorted(grads, reverse=ctx.rank == 2):
+        mean(grads[name])
+
+
+def helper_in_one_order(ctx):
+    def mean(tensor):
+        dist.all_reduce(tensor)
+        return tensor / ctx.world_size
+
+    grads = {"w": value(ctx), "v": 10 * value(ctx)}
+    return [mean(grads[name]).item() for name in sorted(grads)]
+
+
+def gradients_in_another_order(ctx):
+    torch.manual_seed(0)
+    model = torch.nn.ModuleList(torch.nn.Linear(2, 2, bias=False) for _ in range(3))
+    sum(layer(torch.ones(2)).sum() for layer in model).backward()
+    parameters = list(model.parameters())
+    for parameter in parameters if ctx.rank < 3 else reversed(parameters):
+        dist.all_reduce(parameter.grad)  # <- here
+
+
+def gradients_in_one_order(ctx):
+    torch.manual_seed(0)
+    model = torch.nn.ModuleList(torch.nn.Linear(2, 2, bias=False) for _ in range(3))
+    sum(layer(torch.ones(2)).sum() for layer in model).backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+
+
+def buffers_in_turns(ctx):
+    """Two buffers used in turns, all ranks alike: correct, though each buffer meets itself only."""
+    front, back = value(ctx), 10 * value(ctx)
+    for _ in range(4):
+        dist.all_reduce(front)
+        front, back = back, front
+    return front.item()
+
+
 def roots_take_turns(ctx):
     """Role-relative names cross, but the roots tell the calls apart: correct."""
     mine, theirs = value(ctx), torch.zeros(1)

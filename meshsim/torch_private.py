@@ -7,6 +7,7 @@ with one clear line instead of an ``AttributeError`` from deep inside a rank.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,11 +35,13 @@ __all__ = [
     "default_groups_made_by",
     "dtensor_custom_handlers",
     "forget_device_meshes",
+    "forget_shown_warnings",
     "forget_works_of",
     "in_autograd_backward",
     "install_default_group",
     "mode_stack_depths",
     "mode_stack_tops",
+    "print_options_put_back",
     "start_gloo_group",
     "stores_made_by",
     "thread_isolated_group_registry",
@@ -191,7 +194,7 @@ def default_group_hidden_from_imports() -> Iterator[None]:
     In a process of its own that is the rank's group; here it would be the group of whichever rank came first,
     for every rank and for good. None means the default group to every c10d call. Tried on 2.13.0.
     """
-    meta = type(c10d.GroupMember)
+    meta: Any = type(c10d.GroupMember)
     before = _private(meta, "WORLD")
 
     def default_group(cls: Any) -> Any:
@@ -200,11 +203,11 @@ def default_group_hidden_from_imports() -> Iterator[None]:
             return None
         return before.fget(cls)
 
-    meta.WORLD = property(default_group, before.fset)  # type: ignore[attr-defined]
+    meta.WORLD = property(default_group, before.fset)
     try:
         yield
     finally:
-        meta.WORLD = before  # type: ignore[attr-defined]
+        meta.WORLD = before
 
 
 def _is_being_imported(module_globals: dict[str, Any]) -> bool:
@@ -292,6 +295,22 @@ def in_autograd_backward() -> bool:
     """Whether the calling thread is inside ``backward()``. Tried on 2.13.0."""
     task: int = _private(torch._C, "_current_graph_task_id")()
     return task != -1
+
+
+@contextmanager
+def print_options_put_back() -> Iterator[None]:
+    """On leaving, tensors print as they did before. Tried on 2.13.0."""
+    options = _private(_private(torch, "_tensor_str"), "PRINT_OPTS")
+    before = vars(options).copy()
+    try:
+        yield
+    finally:
+        vars(options).update(before)
+
+
+def forget_shown_warnings() -> None:
+    """Let Python show warnings again that it has shown under other filters. Tried on Python 3.11."""
+    _private(warnings, "_filters_mutated")()
 
 
 def start_gloo_group(

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
-from types import TracebackType
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
 
-from meshsim.worlds.fake.scheduler import Scheduler
+
+class _Bytes(io.RawIOBase):
+    """``sys.stdout.buffer`` of a rank."""
+
+    def __init__(self, stream: _RankStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        block = bytes(data)
+        self._stream.write(block.decode("utf-8", "replace"))
+        return len(block)
 
 
 class _RankStream(io.TextIOBase):
     """Stands where ``sys.stdout`` was: what a rank writes goes to that rank's buffer."""
 
-    def __init__(self, scheduler: Scheduler, outside: TextIO) -> None:
+    def __init__(self, rank_here: Callable[[], int | None], outside: TextIO) -> None:
         super().__init__()
-        self._scheduler = scheduler
+        self._rank_here = rank_here
         self._outside = outside
-        self.buffers: dict[int, io.StringIO] = {}
+        self._texts: dict[int, io.StringIO] = {}
+        self.buffer = _Bytes(self)
 
     def _target(self) -> TextIO:
-        rank = self._scheduler.rank_here()
-        # A helper thread that a rank started writes while that rank holds the baton, as a rule.
-        rank = self._scheduler.current if rank is None else rank
-        if rank is None:
-            return self._outside
-        return self.buffers.setdefault(rank, io.StringIO())
+        rank = self._rank_here()
+        return self._outside if rank is None else self._texts.setdefault(rank, io.StringIO())
 
     def write(self, text: str) -> int:
         return self._target().write(text)
@@ -47,23 +60,40 @@ class _RankStream(io.TextIOBase):
         return self._outside.fileno()
 
     def text(self, rank: int) -> str:
-        buffer = self.buffers.get(rank)
-        return "" if buffer is None else buffer.getvalue()
+        written = self._texts.get(rank)
+        return "" if written is None else written.getvalue()
 
 
 class Capture:
-    """Inside, ranks' prints are kept apart; outside, nothing is changed."""
+    """``stdout`` and ``stderr`` for every rank. ``rank_here()`` is the rank that is writing, None for the
+    caller.
+    """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._outside = (sys.stdout, sys.stderr)
-        self.stdout = _RankStream(scheduler, sys.stdout)
-        self.stderr = _RankStream(scheduler, sys.stderr)
+    def __init__(self, rank_here: Callable[[], int | None]) -> None:
+        self._outside = {id(stream) for stream in (sys.stdout, sys.__stdout__)}
+        self._outside_errors = {id(stream) for stream in (sys.stderr, sys.__stderr__)}
+        self.stdout = _RankStream(rank_here, sys.stdout)
+        self.stderr = _RankStream(rank_here, sys.stderr)
 
-    def __enter__(self) -> Capture:
-        sys.stdout, sys.stderr = self.stdout, self.stderr
-        return self
+    @contextmanager
+    def of_loggers(self) -> Iterator[None]:
+        """Inside, logging handlers that were made for the caller's streams write to the ranks'."""
+        moved = []
+        for reference in logging._handlerList:  # type: ignore[attr-defined]
+            handler = reference()
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                stream = self._instead_of(getattr(handler, "stream", None))
+                # logging's last resort looks sys.stderr up at each message.
+                if stream is not None and "stream" in vars(handler):
+                    moved.append((handler, handler.stream))
+                    handler.stream = stream
+        try:
+            yield
+        finally:
+            for handler, before in moved:
+                handler.stream = before
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        sys.stdout, sys.stderr = self._outside
+    def _instead_of(self, stream: Any) -> _RankStream | None:
+        if id(stream) in self._outside_errors:
+            return self.stderr
+        return self.stdout if id(stream) in self._outside else None

@@ -1,7 +1,18 @@
 """Each rank alone: what a process of its own would keep to itself, put away and taken out at every hand-over.
 
-Per-thread state of torch (grad mode, autocast, default device, dispatch modes) is a rank's own because a rank
-is a thread. What Python and torch keep per process is swapped here.
+Per-thread state of torch (grad mode, autocast, default device, dispatch modes, flush-denormal) and context
+variables are a rank's own because a rank is a thread. Swapped here is what Python and torch keep per process:
+c10d's groups, random states, environment variables, the working directory, ``sys.argv``, ``sys.path``, the
+standard streams, the exception hook, warning filters, torch's default dtype and settings
+(``settings.py``), DTensor's handlers, and the globals of the modules named by ``isolate``.
+
+Shared by all ranks, as one process has it once: imported modules and their globals (but for ``isolate``),
+loggers with their levels and handlers, signal handlers (Python lets only the main thread set them), the
+umask, the recursion limit, file descriptors (so ``os.write(1, ...)``, child processes and C++ print to the
+caller's own output), variables set by ``os.putenv`` behind ``os.environ``'s back, ``__warningregistry__`` (a
+warning shown "once" is shown by one rank), torch's print options and backend flags such as
+``torch.backends.cudnn``. Loggers, umask, recursion limit, print options and flags are put back after the run
+(``leftovers.py``).
 """
 
 from __future__ import annotations
@@ -10,16 +21,20 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
 from meshsim.errors import UsageError
 from meshsim.torch_private import C10dWorld
 from meshsim.worlds import hand_over
-from meshsim.worlds.fake import python_random
+from meshsim.worlds.fake import module_globals, numpy_random, python_random, settings
+from meshsim.worlds.fake.module_globals import Globals
+from meshsim.worlds.fake.references import References, Values
 
 _environ: Any = os.environ
+# The same variables as bytes, over the same mapping; not on Windows.
+_environments: tuple[Any, ...] = (_environ, *([os.environb] if os.supports_bytes_environ else ()))
 
 
 class ProcessState:
@@ -28,12 +43,13 @@ class ProcessState:
     __slots__ = (
         "c10d",
         "cwd",
-        "dtype",
         "environment",
-        "excepthook",
         "modules",
         "numpy_bits",
+        "numpy_gauss",
         "python_random",
+        "references",
+        "settings",
         "swapped",
         "torch_random",
     )
@@ -43,11 +59,12 @@ class ProcessState:
         self.torch_random = torch.default_generator.get_state()
         self.python_random = python_random.save()
         self.numpy_bits: Any = None
-        self.dtype = torch.get_default_dtype()
+        self.numpy_gauss: Any = None
+        self.settings = settings.current()
         self.environment: dict[Any, Any] = _environ._data
         self.cwd = os.getcwd()
-        self.excepthook = sys.excepthook
-        self.modules: list[dict[str, Any]] = []
+        self.references: Values = []
+        self.modules: list[Globals] = []
         self.swapped: list[hand_over.Swapped] | None = None
 
 
@@ -81,16 +98,21 @@ class Isolation:
     ``enter``/``leave``.
     """
 
-    def __init__(self, world_size: int, seed: int, modules: Sequence[str] = ()) -> None:
+    def __init__(
+        self, world_size: int, seed: int, modules: Sequence[str], stdout: TextIO, stderr: TextIO
+    ) -> None:
         self._modules = [_imported(name) for name in modules]
+        self._references = References(stdout, stderr)
         self._outside = ProcessState()
         self._outside.c10d.capture()
+        self._outside.references = self._references.capture()
+        self._outside.modules = [module_globals.capture(module) for module in self._modules]
         self._ranks: list[ProcessState | None] = [None] * world_size
         self._seed = seed
-        self._fresh_globals = [dict(module.__dict__) for module in self._modules]
         self._numpy = _numpy_random()
         if self._numpy is not None:
             self._outside.numpy_bits = self._numpy.get_bit_generator()
+            self._outside.numpy_gauss = numpy_random.kept_value()
             self._fresh_numpy_state = self._numpy.RandomState(seed).get_state(legacy=False)
         self._fresh_random = python_random.fresh(seed)
         self._fresh_torch = torch.Generator().manual_seed(seed).get_state()
@@ -129,7 +151,9 @@ class Isolation:
 
     def restore(self) -> None:
         """Give the caller back the process as it was."""
-        hand_over.leave()
+        # A rank that was stopped in its midst hasn't put its state away.
+        if self._installed is not self._outside:
+            self._capture(self._installed)
         self._install(self._outside)
         self._ranks = []
 
@@ -139,13 +163,14 @@ class Isolation:
         state.torch_random = self._fresh_torch
         state.python_random = self._fresh_random
         state.numpy_bits = None if self._numpy is None else self._fresh_numpy_bits()
-        state.dtype = torch.float32
+        state.numpy_gauss = numpy_random.NOTHING_KEPT
+        state.settings = settings.fresh()
         state.environment = _Environment(self._outside.environment, self._touched)
         for key, value in self.environment_for(rank).items():
             state.environment[_environ.encodekey(key)] = _environ.encodevalue(value)
         state.cwd = self._outside.cwd
-        state.excepthook = self._outside.excepthook
-        state.modules = [dict(globals_) for globals_ in self._fresh_globals]
+        state.references = self._references.fresh()
+        state.modules = module_globals.copies(self._outside.modules)
         state.swapped = []
         return state
 
@@ -160,7 +185,9 @@ class Isolation:
 
         The mapping behind ``os.environ`` is replaced, not edited: a hand-over costs the keys that may differ.
         """
-        old, _environ._data = _environ._data, new
+        old = _environ._data
+        for mapping in _environments:
+            mapping._data = new
         for key in self._touched:
             value = new.get(key)
             if old.get(key) != value:
@@ -170,12 +197,14 @@ class Isolation:
         hand_over.leave()
         state.c10d.capture()
         self._capture_random(state)
-        state.dtype = torch.get_default_dtype()
+        chosen = settings.current()
+        if chosen != state.settings:
+            state.settings = chosen
         state.environment = _environ._data
         state.cwd = _working_directory(state.cwd)
-        state.excepthook = sys.excepthook
+        state.references = self._references.capture()
         if self._modules:
-            state.modules = [dict(module.__dict__) for module in self._modules]
+            state.modules = [module_globals.capture(module) for module in self._modules]
 
     def _capture_random(self, state: ProcessState) -> None:
         """Keep the old objects where nothing was drawn: comparing costs less than a thousand copies."""
@@ -185,6 +214,9 @@ class Isolation:
         drawn = python_random.save()
         if drawn != state.python_random:
             state.python_random = drawn
+        if self._numpy is not None:
+            state.numpy_bits = self._numpy.get_bit_generator()
+            state.numpy_gauss = numpy_random.kept_value()
 
     def _install(self, state: ProcessState) -> None:
         before, self._installed = self._installed, state
@@ -196,16 +228,15 @@ class Isolation:
             python_random.restore(state.python_random)
         if self._numpy is not None:
             self._numpy.set_bit_generator(state.numpy_bits)
-        if torch.get_default_dtype() is not state.dtype:
-            torch.set_default_dtype(state.dtype)
+            numpy_random.keep_value(state.numpy_gauss)
+        settings.install(state.settings, before.settings)
         if _environ._data is not state.environment:
             self._show_environment(state.environment)
         if before.cwd != state.cwd:
             os.chdir(state.cwd)
-        sys.excepthook = state.excepthook
+        self._references.install(state.references)
         for module, contents in zip(self._modules, state.modules, strict=True):
-            module.__dict__.clear()
-            module.__dict__.update(contents)
+            module_globals.install(module, contents)
         hand_over.enter(state.swapped)
 
 

@@ -24,6 +24,7 @@ from meshsim.worlds.checks import prepare
 from meshsim.worlds.fake.capture import Capture
 from meshsim.worlds.fake.exchange import Exchange, FakeTransport
 from meshsim.worlds.fake.isolation import Isolation
+from meshsim.worlds.fake.leftovers import put_back
 from meshsim.worlds.fake.rendezvous import Rendezvous
 from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.store import FakeStore
@@ -83,7 +84,10 @@ class _Run:
     def __init__(self, request: RunRequest) -> None:
         self._request = request
         size = request.world_size
-        self._isolation = Isolation(size, request.seed, request.isolate)
+        self._capture = Capture(self._rank_writing)
+        self._isolation = Isolation(
+            size, request.seed, request.isolate, self._capture.stdout, self._capture.stderr
+        )
         self._scheduler = Scheduler(
             size,
             request.seed,
@@ -107,11 +111,11 @@ class _Run:
         self._late: set[int] = set()
 
     def report(self) -> WorldReport:
-        capture = Capture(self._scheduler)
         late: float | None = None
         with ExitStack() as stack:
+            stack.enter_context(put_back())
+            stack.enter_context(self._capture.of_loggers())
             stack.callback(self._isolation.restore)
-            stack.enter_context(capture)
             stack.enter_context(_one_torch_thread())
             stack.enter_context(torch_private.thread_isolated_group_registry())
             stack.enter_context(torch_private.calls_by_non_members(note_call_by_non_member))
@@ -124,10 +128,15 @@ class _Run:
                 self._note_blocked()
         ranks = [self._final(rank) for rank in self._members]
         for report in ranks:
-            report.stdout = capture.stdout.text(report.rank)
-            report.stderr = capture.stderr.text(report.rank)
+            report.stdout = self._capture.stdout.text(report.rank)
+            report.stderr = self._capture.stderr.text(report.rank)
         findings = self._exchange.findings + [f for recorder in self._recorders for f in recorder.findings]
         return WorldReport(ranks, findings, late, time.monotonic() - self._began)
+
+    def _rank_writing(self) -> int | None:
+        rank = self._scheduler.rank_here()
+        # A helper thread that a rank started writes while that rank holds the baton, as a rule.
+        return self._scheduler.current if rank is None else rank
 
     # In a rank's thread
 

@@ -52,6 +52,9 @@ def _names_in(frame: FrameType, tensor: torch.Tensor) -> list[str]:
     names: list[str] = []
     try:
         for variable, value in variables.items():
+            # pytest's rewritten assertions have variables of their own: @py_assert1.
+            if variable[0] in "@.":
+                continue
             if value is tensor:
                 names.append(variable)
             elif type(value) not in _HOLD_NOTHING:

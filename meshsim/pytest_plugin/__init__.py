@@ -1,0 +1,57 @@
+"""The pytest plugin: ``@pytest.mark.mesh`` runs a test's body on every rank of a mesh.
+
+Loaded by pytest wherever meshsim is installed. Without mesh tests it does nothing, and imports no torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshsim.pytest_plugin.collecting import TOPOLOGY_PARAM
+from meshsim.pytest_plugin.marker import MARKER_HELP
+from meshsim.pytest_plugin.options import add_options, read_options
+from meshsim.pytest_plugin.session import MeshSession
+
+__all__ = [
+    "MeshSession",
+    "mesh_context",
+    "mesh_topology",
+    "pytest_addoption",
+    "pytest_configure",
+    "rank_context",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER_HELP)
+    config.pluginmanager.register(MeshSession(read_options(config)), "meshsim-session")
+
+
+@pytest.fixture
+def rank_context(request: pytest.FixtureRequest) -> Any:
+    """The rank's ``RankContext``: rank, world size, device, mesh, seed. Only in mesh tests."""
+    from meshsim.pytest_plugin.arguments import context_recipe
+
+    return context_recipe(request, "rank_context")
+
+
+@pytest.fixture
+def mesh_context(request: pytest.FixtureRequest) -> Any:
+    """The rank's ``MeshContext``: plan, device meshes and the rank's place in them. Only in mesh tests."""
+    from meshsim.pytest_plugin.arguments import context_recipe
+
+    return context_recipe(request, "mesh_context")
+
+
+@pytest.fixture(name=TOPOLOGY_PARAM)
+def mesh_topology(request: pytest.FixtureRequest) -> str:
+    """The text of the topology that the test runs on, such as ``dp=2,tp=2``. Only in mesh tests."""
+    from meshsim.pytest_plugin.arguments import topology_of
+
+    return topology_of(request)

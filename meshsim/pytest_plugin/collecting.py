@@ -1,0 +1,95 @@
+"""Which items are mesh tests: parametrises over topologies, and refuses at collection what can't work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from meshsim.pytest_plugin.marker import WRONG_MARKS, Case, MeshMarks, read_marks
+from meshsim.pytest_plugin.options import MeshOptions
+
+TOPOLOGY_PARAM = "mesh_topology"
+"""The fixture whose value is the text of the topology that a test runs on."""
+
+
+@dataclass(frozen=True)
+class MeshTest:
+    """One item that runs on a mesh."""
+
+    case: Case
+    settings: Mapping[str, Any]
+
+
+TEST_KEY = pytest.StashKey[MeshTest]()
+
+
+class Collection:
+    """Reads each combination of markers once: a class of a thousand parametrised tests has one."""
+
+    def __init__(self, options: MeshOptions) -> None:
+        self._options = options
+        self._known: dict[tuple[int, ...], tuple[Sequence[pytest.Mark], MeshMarks]] = {}
+
+    def marks_of(self, node: pytest.Item) -> MeshMarks | None:
+        """What the markers of a node say together; None where it has none."""
+        marks = list(node.iter_markers("mesh"))
+        if not marks:
+            return None
+        key = tuple(map(id, marks))
+        if key not in self._known:
+            # The marks are kept, so that no other mark can get their ids.
+            self._known[key] = marks, read_marks(marks, self._options)
+        return self._known[key][1]
+
+    def parametrize(self, metafunc: pytest.Metafunc) -> None:
+        """One test for each topology, where there are several."""
+        try:
+            marks = self.marks_of(metafunc.definition)
+        except WRONG_MARKS as error:
+            raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from error
+        if marks is None:
+            return
+        if len(marks.cases) > 1:
+            if TOPOLOGY_PARAM not in metafunc.fixturenames:
+                metafunc.fixturenames.append(TOPOLOGY_PARAM)
+            ids = [case.id for case in marks.cases]
+            metafunc.parametrize(TOPOLOGY_PARAM, marks.cases, ids=ids, indirect=True, scope="function")
+
+    def note(self, item: pytest.Item) -> None:
+        """Remember that an item is a mesh test, and on which topology."""
+        try:
+            marks = self.marks_of(item)
+        except WRONG_MARKS as error:
+            # Only where pytest doesn't parametrise, which is in unittest's classes.
+            item.stash[PROBLEM_KEY] = str(error)
+            return
+        if marks is None:
+            return
+        if not isinstance(item, pytest.Function) or _is_unittest(item):
+            item.stash[PROBLEM_KEY] = (
+                "@pytest.mark.mesh is for test functions and for methods of plain classes; derive a "
+                "unittest.TestCase from meshsim.compat.MeshTestCase instead, and set its topology there"
+            )
+            return
+        case = marks.cases[0]
+        if len(marks.cases) > 1:
+            case = item.callspec.params[TOPOLOGY_PARAM]
+        item.stash[TEST_KEY] = MeshTest(case, marks.settings)
+
+
+PROBLEM_KEY = pytest.StashKey[str]()
+"""Why an item that is marked can't be run."""
+
+
+def _is_unittest(item: pytest.Function) -> bool:
+    import unittest
+
+    return item.cls is not None and issubclass(item.cls, unittest.TestCase)
+
+
+def mesh_test(item: pytest.Item) -> MeshTest | None:
+    """The mesh test that an item is, or None."""
+    return item.stash.get(TEST_KEY, None)

@@ -1,0 +1,1 @@
+"""What the plugin does on each rank: there the test's body runs, in whatever world."""

@@ -18,7 +18,7 @@ class Breakage(Enum):
     NORM_COUNTS_REPLICATED = "norm_counts_replicated"
     """The gradient norm counts what is replicated over tp once a tp rank. Wrong as soon as tp is above 1."""
     EXPERTS_NOT_REDUCED = "experts_not_reduced"
-    """Experts' gradients stay on their rank. Wrong as soon as several ranks hold the same experts."""
+    """FSDP of the experts over edp_shard alone: their replicas drift. Wrong when edp_replicate is above 1."""
     LOCAL_CAUSAL_MASK = "local_causal_mask"
     """The causal mask forgets where a rank's positions begin. Wrong as soon as cp is above 1."""
 

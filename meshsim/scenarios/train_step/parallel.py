@@ -102,8 +102,8 @@ def _apply_tensor_parallel(stage: Stage, tp_mesh: DeviceMesh) -> None:
 
 def _apply_fsdp(stage: Stage, mesh: MeshContext, broken: Breakage) -> None:
     for experts in _experts(stage):
-        if broken is not Breakage.EXPERTS_NOT_REDUCED:
-            _shard(experts, expert_data_parallel_mesh(mesh))
+        broken_mesh = broken is Breakage.EXPERTS_NOT_REDUCED
+        _shard(experts, mesh.fsdp_moe_mesh["edp_shard"] if broken_mesh else expert_data_parallel_mesh(mesh))
     dense = dense_data_parallel_mesh(mesh)
     if broken is Breakage.GRAD_MEAN_OVER_DP:
         dense = mesh.device_mesh["dp"]

@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 
 from meshsim.checker.kinds import severity_of
+from meshsim.checker.wording import group_name, site_name
 from meshsim.verdict import Finding, VerdictKind
 from meshsim.worlds.recording import Call
 
@@ -51,7 +52,7 @@ def _finding(call: Call, kind: VerdictKind, what: str) -> Finding:
     event = call.event
     return Finding(
         kind,
-        f"rank {event.rank} gives {event.op} on {event.axis or list(event.group)} at {event.site} {what}",
+        f"rank {event.rank} gives {event.op} on {group_name(event)} at {site_name(event.site)} {what}",
         ranks=(event.rank,),
         details={"call": event.to_json()},
         severity=severity_of(kind),

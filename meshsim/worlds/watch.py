@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meshsim import torch_private
 from meshsim.checker.kinds import severity_of
+from meshsim.checker.wording import group_name, site_name
 from meshsim.source import user_line
 from meshsim.trace import SourceLine, TraceEvent
 from meshsim.verdict import Finding, VerdictKind
@@ -193,16 +194,15 @@ class AccessWatch:
 def _finding(
     kind: VerdictKind, event: TraceEvent, access: SourceLine | None, other: TraceEvent | None = None
 ) -> Finding:
-    call = f"{event.op} number {event.number + 1} on {event.axis or list(event.group)} at {event.site}"
+    call = f"{event.op} number {event.number + 1} on {group_name(event)} at {site_name(event.site)}"
+    line = site_name(access)
     if kind is VerdictKind.UNDEFINED_RESULT:
-        what = (
-            f"uses at {access} a buffer whose value is undefined after {call}: only rank {event.root} has it"
-        )
+        what = f"uses at {line} a buffer whose value is undefined after {call}: only rank {event.root} has it"
     elif other is not None:
-        what = f"gives {other.op} at {access} memory that {call} still needs, before wait()"
+        what = f"gives {other.op} at {line} memory that {call} still needs, before wait()"
     else:
         verb = "reads" if kind is VerdictKind.READ_BEFORE_WAIT else "writes"
-        what = f"{verb} at {access} a buffer of {call}, before wait()"
+        what = f"{verb} at {line} a buffer of {call}, before wait()"
     return Finding(
         kind,
         f"rank {event.rank} {what}",

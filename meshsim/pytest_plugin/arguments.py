@@ -1,4 +1,4 @@
-"""What a test's body is to be given on the ranks: fixtures' values, and stand-ins for pytest's own fixtures."""
+"""What a test's body is given on the ranks: fixtures' values, and stand-ins for pytest's own fixtures."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def _mesh_test_of(request: pytest.FixtureRequest, name: str) -> MeshTest:
     test = mesh_test(request.node)
     if test is None:
         pytest.fail(
-            f"fixture {name!r} is for mesh tests: mark {request.node.nodeid} with @pytest.mark.mesh('dp=2,tp=2')",
+            f"fixture {name!r} is for mesh tests: mark {request.node.nodeid} with "
+            "@pytest.mark.mesh('dp=2,tp=2')",
             pytrace=False,
         )
     return test

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -76,7 +76,7 @@ class Collection:
             return
         case = marks.cases[0]
         if len(marks.cases) > 1:
-            case = item.callspec.params[TOPOLOGY_PARAM]
+            case = cast(Case, item.callspec.params[TOPOLOGY_PARAM])
         item.stash[TEST_KEY] = MeshTest(case, marks.settings)
 
 

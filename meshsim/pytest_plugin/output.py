@@ -20,7 +20,7 @@ def prefixed(rank: int, text: str) -> str:
 def show_output(
     item: pytest.Item, ranks: Collection[RankReport], logs: Mapping[int, str], shown: frozenset[int] | None
 ) -> None:
-    """Hand the ranks' output to pytest, as if the test had printed it; with ``shown``, only of those ranks."""
+    """Hand the ranks' output to pytest as the test's own; with ``shown``, only that of those ranks."""
     for report in ranks:
         if shown is not None and report.rank not in shown:
             continue

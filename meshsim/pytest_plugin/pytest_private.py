@@ -23,7 +23,7 @@ from _pytest._code.code import (
 )
 from _pytest.assertion import pytest_assertrepr_compare as own_comparison
 from _pytest.assertion import rewrite, truncate, util
-from _pytest.compat import get_real_func
+from _pytest.compat import get_real_func as _real
 from _pytest.logging import LogCaptureFixture, LogCaptureHandler, caplog_handler_key, caplog_records_key
 
 __all__ = ["ExceptionChainRepr", "LogCaptureHandler", "outcomes"]
@@ -31,13 +31,13 @@ __all__ = ["ExceptionChainRepr", "LogCaptureHandler", "outcomes"]
 
 def function_place(function: Any) -> tuple[str, int]:
     """File and line (from 0 on) of a test function, below its decorators' wrappers."""
-    code = Code.from_function(get_real_func(function))
+    code = Code.from_function(real_function(function))
     return str(code.path), code.firstlineno
 
 
 def real_function(function: Any) -> Any:
     """The function below its decorators' wrappers."""
-    return get_real_func(function)
+    return _real(function)  # type: ignore[no-untyped-call]
 
 
 # Failures

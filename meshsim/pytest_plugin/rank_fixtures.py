@@ -43,7 +43,7 @@ def rank_fixture(
     """
     if scope != "function":
         raise UsageError(
-            f"a rank fixture can't have scope {scope!r}: ranks don't outlive a test, so its scope is 'function'"
+            f"scope {scope!r} is not for rank fixtures: ranks don't outlive a test, so it is 'function'"
         )
 
     def decorate(target: Callable[..., Any]) -> Any:

@@ -205,7 +205,8 @@ def _pass_on_recorded(item: pytest.Function, case: Case) -> None:
             if call not in made:
                 made.append(call)
     for name, arguments, keywords in made:
-        item.funcargs[name](*arguments, **keywords)
+        record: Any = item.funcargs[name]
+        record(*arguments, **keywords)
 
 
 def _warn_of_return_value(item: pytest.Function, case: Case) -> None:

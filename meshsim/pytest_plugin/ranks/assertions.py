@@ -51,7 +51,7 @@ class RewritingFinder:
 
 
 class Rewriting:
-    """Travels at the head of a test's body, so that it is in effect before the body's modules are imported."""
+    """Travels at the head of a test's body: in effect before the body's modules are imported."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = dict(files)
@@ -66,7 +66,7 @@ def install_rewriting(files: Mapping[str, str], sender: int) -> None:
         return
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, RewritingFinder)]
     if files:
-        sys.meta_path.insert(0, RewritingFinder(files))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, RewritingFinder(files))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,9 @@ from meshsim.pytest_plugin.ranks.representation import Representations
 from meshsim.pytest_plugin.ranks.settings import RankSettings
 from meshsim.pytest_plugin.ranks.values import RankValues, Resolved
 
+# Not those by which a world ends a rank.
+_ENDS = (Exception, SystemExit, KeyboardInterrupt, pytest_private.outcomes.OutcomeException)
+
 SELF = "self"
 """The name of a test class's instance among a body's values."""
 
@@ -50,17 +53,13 @@ class MeshBody:
     def __call__(self, context: RankContext) -> RankOutcome:
         harness = RankHarness(context, self._settings)
         self.harnesses[context.rank] = harness
-        kind, error, value = RankKind.PASSED, None, None
+        kind, value = RankKind.PASSED, None
+        error: BaseException | None = None
         with comparisons_explained(self._settings):
             try:
                 with harness, self._values.resolve() as values:
                     value = self._run(harness, values)
-            except (
-                Exception,
-                SystemExit,
-                KeyboardInterrupt,
-                pytest_private.outcomes.OutcomeException,
-            ) as raised:
+            except _ENDS as raised:
                 error = raised
                 kind = _kind_of(raised)
             outcome = harness.outcome(kind)
@@ -71,7 +70,7 @@ class MeshBody:
                 return _told(outcome, error)
             outcome.longrepr, outcome.text = self._representations.of(error, self._settings)
         outcome.bases = tuple(qualified_name(base) for base in type(error).__mro__[:-1])
-        error.meshsim_carried = outcome  # type: ignore[attr-defined]
+        vars(error)["meshsim_carried"] = outcome
         raise error
 
     def _run(self, harness: RankHarness, values: Resolved) -> Any:

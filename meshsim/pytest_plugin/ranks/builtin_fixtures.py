@@ -244,8 +244,8 @@ class RankConfig:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"pytest's config has no {name!r} on a rank: there it has getoption, getini and rootpath; read the "
-            "rest in a fixture, which pytest evaluates in its own process"
+            f"pytest's config has no {name!r} on a rank, only getoption, getini and rootpath; read the rest "
+            "in a fixture, which pytest evaluates in its own process"
         )
 
 
@@ -279,8 +279,8 @@ class RankRequest:
         if values is not None and name in values:
             return values[name]
         raise UsageError(
-            f"request.getfixturevalue({name!r}): fixtures are evaluated before the ranks start; name {name!r} "
-            "as an argument of the test"
+            f"request.getfixturevalue({name!r}): fixtures are evaluated before the ranks start; name it as "
+            "an argument of the test"
         )
 
     def addfinalizer(self, finalizer: Callable[[], Any]) -> None:
@@ -298,9 +298,9 @@ class RankRequest:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"request has no {name!r} on a rank; it has {', '.join(sorted(facts))}, node, config, fixturenames, "
-            "getfixturevalue and addfinalizer. For the rest use request in a fixture, which pytest evaluates "
-            "in its own process"
+            f"request has no {name!r} on a rank; it has {', '.join(sorted(facts))}, node, config, "
+            "fixturenames, getfixturevalue and addfinalizer. For the rest use request in a fixture, which "
+            "pytest evaluates in its own process"
         )
 
 

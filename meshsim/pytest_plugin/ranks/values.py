@@ -1,4 +1,4 @@
-"""A test's arguments on their way to the ranks: each rank gets its own copy of every value, in every world."""
+"""A test's arguments on their way to the ranks: in every world each rank gets its own copies."""
 
 from __future__ import annotations
 
@@ -182,9 +182,9 @@ def check_private(value: Any, label: str) -> None:
     except Exception as error:  # noqa: BLE001 - what pickling runs is the user's
         reason = blame({label: value}, _can_be_packed, error)
         raise CannotBePrivate(
-            f"{reason}. Each rank gets its own copy of every fixture's value and parameter. Ways out: evaluate "
-            "the fixture on each rank (@meshsim.rank_fixture in place of @pytest.fixture), or hand over plain "
-            "data and build the object in the test"
+            f"{reason}. Each rank gets its own copy of every fixture's value and parameter. Ways out: "
+            "evaluate the fixture on each rank (@meshsim.rank_fixture in place of @pytest.fixture), or hand "
+            "over plain data and build the object in the test"
         ) from None
 
 

@@ -27,7 +27,7 @@ def _set_state(state: _State) -> None:
 
 
 class RankWarnings(RankPatch):
-    """Between ``start`` and ``stop``, ``pytest.warns`` and ``catch_warnings`` see this rank's warnings only."""
+    """Between ``start`` and ``stop``, ``pytest.warns`` and the like see this rank's warnings only."""
 
     def __init__(self, settings: RankSettings) -> None:
         filters = list(settings.warning_filters)

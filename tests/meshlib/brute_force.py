@@ -1,7 +1,7 @@
 """The plan's right answers, worked out the long way: every rank's coordinates in lists and dictionaries.
 
-Nothing here computes with strides: ranks are numbered by counting through the coordinates in rank order, and views are
-cut from sorted lists of ranks.
+Nothing here computes with strides: ranks are numbered by counting through the coordinates in rank order,
+and views are cut from sorted lists of ranks.
 """
 
 from __future__ import annotations

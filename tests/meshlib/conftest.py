@@ -18,5 +18,7 @@ def returns_of(scenario, topology, *, backend="fake", **options):
 
 @pytest.fixture
 def on_every_rank():
-    """``on_every_rank(scenario, "dp=2,tp=2")``: the returns by rank, in the fake world unless ``backend=`` is given."""
+    """``on_every_rank(scenario, "dp=2,tp=2")``: the returns by rank, in the fake world unless
+    ``backend=`` is given.
+    """
     return returns_of

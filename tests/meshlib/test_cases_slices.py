@@ -28,7 +28,9 @@ def refused(call, *fragments):
 
 @pytest.fixture(params=["offline", "fake"])
 def on_ranks(request, on_every_rank):
-    """``on_ranks(check, (names, shape))`` runs ``check(mesh, rank)`` for every rank of an offline or a live mesh."""
+    """``on_ranks(check, (names, shape))`` runs ``check(mesh, rank)`` for every rank of an offline or a
+    live mesh.
+    """
 
     def run(check, mesh):
         names, shape = mesh

@@ -20,8 +20,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from io import TextIOBase
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
@@ -99,7 +100,7 @@ class Isolation:
     """
 
     def __init__(
-        self, world_size: int, seed: int, modules: Sequence[str], stdout: TextIO, stderr: TextIO
+        self, world_size: int, seed: int, modules: Sequence[str], stdout: TextIOBase, stderr: TextIOBase
     ) -> None:
         self._modules = [_imported(name) for name in modules]
         self._references = References(stdout, stderr)
@@ -215,8 +216,9 @@ class Isolation:
         if drawn != state.python_random:
             state.python_random = drawn
         if self._numpy is not None:
-            state.numpy_bits = self._numpy.get_bit_generator()
-            state.numpy_gauss = numpy_random.kept_value()
+            kept = numpy_random.kept_value()
+            if kept != state.numpy_gauss:
+                state.numpy_gauss = kept
 
     def _install(self, state: ProcessState) -> None:
         before, self._installed = self._installed, state
@@ -228,7 +230,8 @@ class Isolation:
             python_random.restore(state.python_random)
         if self._numpy is not None:
             self._numpy.set_bit_generator(state.numpy_bits)
-            numpy_random.keep_value(state.numpy_gauss)
+            if before.numpy_gauss is not state.numpy_gauss:
+                numpy_random.keep_value(state.numpy_gauss)
         settings.install(state.settings, before.settings)
         if _environ._data is not state.environment:
             self._show_environment(state.environment)

@@ -27,14 +27,15 @@ def _shared_state() -> Any:
 
 
 @cache
-def _offset() -> int | None:
-    """Where a ``RandomState`` has the flag and the number; None where that can't be told for sure."""
+def _address() -> int | None:
+    """Where the flag and the number are in memory; None where that can't be told for sure."""
     shared = _shared_state()
     if shared is None:
         return None
     probe = type(shared)(1)
     found = {_find(probe, kept) for kept in (_MARK, -_MARK)}
-    return found.pop() if len(found) == 1 else None
+    offset = found.pop()
+    return None if found or offset is None else id(shared) + offset
 
 
 def _find(probe: Any, kept: float) -> int | None:
@@ -46,11 +47,11 @@ def _find(probe: Any, kept: float) -> int | None:
 
 def kept_value() -> bytes | None:
     """The flag and the number, for :func:`keep_value`; None where NumPy isn't there, or is laid out anew."""
-    at = _offset()
-    return None if at is None else ctypes.string_at(id(_shared_state()) + at, _LENGTH)
+    address = _address()
+    return None if address is None else ctypes.string_at(address, _LENGTH)
 
 
 def keep_value(kept: bytes | None) -> None:
-    at = _offset()
-    if kept is not None and at is not None:
-        ctypes.memmove(id(_shared_state()) + at, kept, _LENGTH)
+    address = _address()
+    if kept is not None and address is not None:
+        ctypes.memmove(address, kept, _LENGTH)

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TextIO
+from collections.abc import Callable, Sequence
+from io import TextIOBase
+from operator import itemgetter
+from typing import Any
 
 from meshsim import torch_private
 
-Values = list[Any]
-"""One object a reference, in their order."""
+Values = list[tuple[Any, ...]]
+"""The objects behind the names: a tuple for each module, in the modules' order."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    scope: dict[str, Any]
-    name: str
-    fresh: Callable[[], Any]
-    """Makes what a new process would find under the name."""
+class _Names:
+    """Some names of one module. ``fresh()`` makes what a new process would find behind them."""
+
+    __slots__ = ("fresh", "names", "read", "scope")
+
+    def __init__(
+        self, scope: dict[str, Any], names: Sequence[str], fresh: Callable[[], tuple[Any, ...]]
+    ) -> None:
+        self.scope = scope
+        self.names = tuple(names)
+        self.fresh = fresh
+        if len(names) == 1:
+            self.read: Callable[[dict[str, Any]], tuple[Any, ...]] = lambda scope: (scope[names[0]],)
+        else:
+            self.read = itemgetter(*names)
 
 
 class References:
@@ -29,53 +39,50 @@ class References:
     shared. ``stdout`` and ``stderr`` are the ranks' streams.
     """
 
-    def __init__(self, stdout: TextIO, stderr: TextIO) -> None:
-        self._references = [
-            *(_copied(sys.__dict__, name) for name in ("argv", "path")),
-            _Reference(sys.__dict__, "stdout", lambda: stdout),
-            _Reference(sys.__dict__, "stderr", lambda: stderr),
-            _shared(sys.__dict__, "excepthook"),
-            _copied(warnings.__dict__, "filters"),
-            # catch_warnings() puts its own function under either name.
-            *(_shared(warnings.__dict__, name) for name in ("showwarning", "_showwarnmsg_impl")),
+    def __init__(self, stdout: TextIOBase, stderr: TextIOBase) -> None:
+        argv, path, hook = list(sys.argv), list(sys.path), sys.excepthook
+        filters = list(warnings.filters)
+        # catch_warnings() puts its own function under either name.
+        shown = (warnings.showwarning, warnings.__dict__["_showwarnmsg_impl"])
+        self._modules = [
+            _Names(
+                sys.__dict__,
+                ("argv", "path", "stdout", "stderr", "excepthook"),
+                lambda: (list(argv), list(path), stdout, stderr, hook),
+            ),
+            _Names(
+                warnings.__dict__,
+                ("filters", "showwarning", "_showwarnmsg_impl"),
+                lambda: (list(filters), *shown),
+            ),
         ]
         self._knows_dtensor = False
         self._note_dtensor()
 
     def fresh(self) -> Values:
-        return [reference.fresh() for reference in self._references]
+        return [module.fresh() for module in self._modules]
 
     def capture(self) -> Values:
         """What the names mean now."""
-        self._note_dtensor()
-        return [reference.scope[reference.name] for reference in self._references]
+        if not self._knows_dtensor:
+            self._note_dtensor()
+        return [module.read(module.scope) for module in self._modules]
 
     def install(self, values: Values) -> None:
         """Make the names mean ``values``."""
-        for reference in self._references[len(values) :]:
-            values.append(reference.fresh())
+        for module in self._modules[len(values) :]:
+            values.append(module.fresh())
         filters = warnings.filters
-        for reference, value in zip(self._references, values, strict=True):
-            reference.scope[reference.name] = value
+        for module, objects in zip(self._modules, values, strict=True):
+            module.scope.update(zip(module.names, objects, strict=True))
         if filters is not warnings.filters and filters != warnings.filters:
             # Modules remember which warnings they have shown under the filters of before.
             torch_private.forget_shown_warnings()
 
     def _note_dtensor(self) -> None:
         """DTensor is imported when somebody uses it; ``loss_parallel()`` changes its table of handlers."""
-        if not self._knows_dtensor:
-            found = torch_private.dtensor_custom_handlers()
-            if found is not None:
-                scope, handlers = found
-                self._references.append(_Reference(scope, "_custom_op_handlers", lambda: dict(handlers)))
-                self._knows_dtensor = True
-
-
-def _copied(scope: dict[str, Any], name: str) -> _Reference:
-    before = list(scope[name])
-    return _Reference(scope, name, lambda: list(before))
-
-
-def _shared(scope: dict[str, Any], name: str) -> _Reference:
-    before = scope[name]
-    return _Reference(scope, name, lambda: before)
+        found = torch_private.dtensor_custom_handlers()
+        if found is not None:
+            scope, handlers = found
+            self._modules.append(_Names(scope, ("_custom_op_handlers",), lambda: (dict(handlers),)))
+            self._knows_dtensor = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meshsim.report import RankFailure, RankState
@@ -52,7 +52,39 @@ class Inspect:
     run: int
 
 
+@dataclass(frozen=True)
+class StoreReply:
+    """The answer to the :class:`StoreCall` or :class:`Meeting` of that number."""
+
+    run: int
+    number: int
+    value: Any = None
+    error: str = ""
+
+
 # From a worker
+
+
+@dataclass(frozen=True)
+class StoreCall:
+    """An operation on the run's store."""
+
+    run: int
+    number: int
+    operation: str
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One member's part in starting a group. The members of one group give the same ``key``."""
+
+    run: int
+    number: int
+    key: tuple[Any, ...]
+    size: int
+    member: int
+    value: bytes
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch
 import torch.distributed as dist
 
 from meshsim import torch_private
-from meshsim.torch_private import PrefixStore, Store, TCPStore
+from meshsim.torch_private import PrefixStore, Store
 from meshsim.worlds.gloo.environment import LOOPBACK
 from meshsim.worlds.gloo.messages import RunOrder
+from meshsim.worlds.gloo.store_client import MeetingStore, RankStore, StoreClient
 from meshsim.worlds.recording import Call, Recorder, RecordingGroup, Transport
 
 _DEFAULT_GROUP = "0"
@@ -47,17 +49,19 @@ class GlooTransport:
 class GlooGroups:
     """All groups that a rank made in a run."""
 
-    def __init__(self, order: RunOrder, recorder: Recorder) -> None:
+    def __init__(self, order: RunOrder, recorder: Recorder, client: StoreClient) -> None:
         self.world: dist.ProcessGroup | None = None
         self._order = order
         self._recorder = recorder
+        self._client = client
+        self._started: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._made: list[GlooTransport] = []
+        self._stores: list[Store] = []
 
     def join_world(self) -> None:
-        """Meet the other ranks at the parent's store and start the default process group."""
+        """Meet the other ranks at the run's store and start the default process group."""
         order = self._order
-        client = TCPStore(LOOPBACK, order.store_port, None, False, timeout=_TIMEOUT, wait_for_workers=False)
-        store = PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", client)
+        store = PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", self._kept(RankStore(self._client, _TIMEOUT)))
         members = tuple(range(order.world_size))
         self.world = RecordingGroup(
             store,
@@ -75,12 +79,20 @@ class GlooGroups:
     def _make(
         self, members: tuple[int, ...], name: str, group_rank: int, store: Store, timeout: timedelta
     ) -> Transport:
+        self._started[name, members] += 1
+        key = (name, members, self._started[name, members])
+        meeting = self._kept(MeetingStore(self._client, key, len(members), group_rank, timeout))
         group, backend = torch_private.start_gloo_group(
-            store, group_rank, members=members, name=name, timeout=timeout, host=LOOPBACK
+            meeting, group_rank, members=members, name=name, timeout=timeout, host=LOOPBACK
         )
         transport = GlooTransport(group, backend)
         self._made.append(transport)
         return transport
+
+    def _kept(self, store: Store) -> Store:
+        # c10d holds the C++ half only; without its Python half a store answers nothing.
+        self._stores.append(store)
+        return store
 
     def close(self) -> None:
         """Take the groups out of c10d and let go of them. A default group that is gone is left alone."""

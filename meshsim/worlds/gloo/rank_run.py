@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -29,6 +28,7 @@ from meshsim.worlds.gloo.messages import Ended, RunOrder, Started
 from meshsim.worlds.gloo.process_group import GlooGroups
 from meshsim.worlds.gloo.receiving import load_request
 from meshsim.worlds.gloo.returning import pack_exception, pack_value
+from meshsim.worlds.gloo.store_client import StoreClient
 from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
 from meshsim.worlds.recording import Recorder, note_call_by_non_member
@@ -61,7 +61,8 @@ class RankRun:
         self.released = threading.Event()
         self.has_ended = False
         self._channel = channel
-        self._groups = GlooGroups(order, self.recorder)
+        self.store = StoreClient(channel, order.run)
+        self._groups = GlooGroups(order, self.recorder, self.store)
 
     def waiting_call(self) -> TraceEvent | None:
         """The call whose completion the rank waits for at this moment, if it waits for one."""
@@ -132,7 +133,6 @@ class RankRun:
                 recorder=self.recorder,
             )
         self._refuse_left_group()
-        sys.stdout.flush()
         return value
 
     def _refuse_left_group(self) -> None:

@@ -64,6 +64,10 @@ class ServerLink:
         self._buffer = b""
         self.gone = False
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def fileno(self) -> int:
         return self._socket.fileno()
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import logging
 import os
 import signal
@@ -107,11 +108,9 @@ class Slate:
             zip(self._outputs, ("stdout", "stderr"), strict=True), start=1
         ):
             os.dup2(source, target)
-            # Written through at once: what a killed rank printed is there.
-            stream = open(  # noqa: SIM115 - lives as long as the process
-                target, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
-            )
-            stream.reconfigure(write_through=True)
+            # Without a buffer: what a killed rank printed is there.
+            raw = io.FileIO(target, "w", closefd=False)
+            stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
 

@@ -18,9 +18,21 @@ from meshsim.worlds.gloo.accounts import (
     put_first_cause_first,
     so_far,
 )
-from meshsim.worlds.gloo.messages import Ended, Inspect, Release, RunOrder, Started, Surroundings, Whereabouts
+from meshsim.worlds.gloo.meeting_place import MeetingPlace
+from meshsim.worlds.gloo.messages import (
+    Ended,
+    Inspect,
+    Meeting,
+    Release,
+    RunOrder,
+    Started,
+    StoreCall,
+    Surroundings,
+    Whereabouts,
+)
 from meshsim.worlds.gloo.pool import Pool, Worker, WorkerState
 from meshsim.worlds.gloo.protocol import Ask
+from meshsim.worlds.gloo.run_store import RunStore
 from meshsim.worlds.gloo.sending import Parcel
 
 TO_START = 60.0
@@ -50,6 +62,7 @@ class Supervision:
         self._parcel = parcel
         self._proof = proof
         self._run = pool.next_run()
+        self._store = RunStore()
         self._began = time.monotonic()
         self._ranks = [RankUnderWatch(rank, worker, self._began) for rank, worker in enumerate(workers)]
         self._all_started: float | None = None
@@ -58,11 +71,12 @@ class Supervision:
         """Something that may complete a proof has come in."""
         self._findings: list[Finding] = []
         self._selector = selectors.DefaultSelector()
+        self._meeting_place = MeetingPlace()
 
-    def report(self, store_port: int, surroundings: Surroundings) -> WorldReport:
+    def report(self, surroundings: Surroundings) -> WorldReport:
         """Send the orders, watch, stop what must be stopped. Workers that can't be reused are replaced."""
         try:
-            self._send_orders(store_port, surroundings)
+            self._send_orders(surroundings)
             deadline = self._watch()
             self._inspect_unfinished()
             reports = [self._final(rank, deadline) for rank in self._ranks]
@@ -73,22 +87,25 @@ class Supervision:
             raise
         finally:
             self._selector.close()
+            self._meeting_place.close()
         self._let_go(reports)
         put_first_cause_first(reports)
         return WorldReport(reports, self._findings, deadline, time.monotonic() - self._began)
 
     # Watching
 
-    def _send_orders(self, store_port: int, surroundings: Surroundings) -> None:
+    def _send_orders(self, surroundings: Surroundings) -> None:
         size = len(self._ranks)
         node_size = getattr(self._request.plan, "node_size", None) or size
         self._selector.register(self._server, selectors.EVENT_READ, None)
+        self._selector.register(self._meeting_place, selectors.EVENT_READ, self._meeting_place)
+        port = self._meeting_place.port
         for rank in self._ranks:
             worker = rank.worker
             worker.state, worker.run = WorkerState.RUNNING, self._run
             worker.empty_outputs()
             self._selector.register(worker.channel, selectors.EVENT_READ, rank)
-            order = RunOrder(self._run, rank.rank, size, node_size, store_port, self._began, surroundings)
+            order = RunOrder(self._run, rank.rank, size, node_size, port, self._began, surroundings)
             worker.channel.send(order, self._parcel.data)
 
     def _watch(self) -> float | None:
@@ -130,6 +147,10 @@ class Supervision:
             if rank is None:
                 self._note_server()
                 continue
+            if rank is self._meeting_place:
+                self._selector.unregister(self._meeting_place)
+                self._meeting_place.open()
+                continue
             if mask & selectors.EVENT_WRITE:
                 rank.worker.channel.flush()
                 self._selector.modify(rank.worker.channel, selectors.EVENT_READ, rank)
@@ -150,6 +171,10 @@ class Supervision:
             elif isinstance(message, Ended):
                 self._findings += message.findings
                 self._set_report(rank, own_account(rank, message, blob, self._parcel.classes))
+            elif isinstance(message, StoreCall):
+                self._store.serve(message, rank.worker.channel.send)
+            elif isinstance(message, Meeting):
+                self._store.gather(message, rank.worker.channel.send)
             elif isinstance(message, Whereabouts):
                 rank.whereabouts = message
                 self._news = True

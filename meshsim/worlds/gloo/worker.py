@@ -18,7 +18,7 @@ import torch
 
 from meshsim.trace import TraceEvent
 from meshsim.worlds.gloo.frames import BlockingChannel
-from meshsim.worlds.gloo.messages import Inspect, Ready, Release, RunOrder, Whereabouts
+from meshsim.worlds.gloo.messages import Inspect, Ready, Release, RunOrder, StoreReply, Whereabouts
 from meshsim.worlds.gloo.rank_run import RankRun
 from meshsim.worlds.gloo.slate import Slate
 from meshsim.worlds.gloo.stacks import all_stacks, in_communication
@@ -62,6 +62,9 @@ class Control(threading.Thread):
         message, blob = self._channel.receive()
         if isinstance(message, RunOrder):
             self.orders.put((message, blob))
+        elif isinstance(message, StoreReply):
+            if self.current is not None and message.run == self.current.order.run:
+                self.current.store.take(message)
         elif isinstance(message, Release):
             if self.current is not None:
                 self.current.released.set()

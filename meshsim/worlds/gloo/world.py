@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from meshsim.report import RankReport, WorldReport
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.gloo.messages import Surroundings
 from meshsim.worlds.gloo.pool import exclusive_pool
 from meshsim.worlds.gloo.sending import pack_request
-from meshsim.worlds.gloo.supervision import TO_START, Proof, Supervision
-
-if TYPE_CHECKING:
-    from meshsim.torch_private import TCPStore
-
-_LOOPBACK = "127.0.0.1"
+from meshsim.worlds.gloo.supervision import Proof, Supervision
 
 
 class GlooWorld:
@@ -44,13 +36,9 @@ class GlooWorld:
         parcel = pack_request(request)
         with exclusive_pool() as pool:
             pool.warm_up(request.world_size)
-            store, port = _host_store()
             workers = pool.acquire(request.world_size)
             supervision = Supervision(pool, workers, request, parcel, _proof_for(request))
-            try:
-                return supervision.report(port, _surroundings())
-            finally:
-                del store
+            return supervision.report(_surroundings())
 
 
 def warm_up(ranks: int = 4) -> None:
@@ -68,26 +56,6 @@ def _proof_for(request: RunRequest) -> Proof:
         return bool(mismatch_is_certain(request.plan, traces) or deadlock_is_certain(request.plan, reports))
 
     return proof
-
-
-def _host_store() -> tuple[TCPStore, int]:
-    """The store where the ranks of one run meet, on a port that the system chose and nobody else can take."""
-    from meshsim.torch_private import TCPStore
-
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind((_LOOPBACK, 0))
-    listener.listen(socket.SOMAXCONN)
-    port = listener.getsockname()[1]
-    store = TCPStore(
-        _LOOPBACK,
-        port,
-        None,
-        True,
-        timeout=timedelta(seconds=TO_START),
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),
-    )
-    return store, port
 
 
 def _surroundings() -> Surroundings:

@@ -37,4 +37,5 @@ def run_rank(
             return request.scenario(context)
         finally:
             recorder.internal = True
+            recorder.watch.close()
             running.reset(token)

@@ -84,7 +84,7 @@ def _contents(tensor: Any) -> dict[str, Any]:
     local = getattr(tensor, "_local_tensor", None)
     if local is not None:  # a DTensor: its groups are gone by now, its own part is still here
         return {"placements": [str(placement) for placement in tensor.placements], "local": _tensor(local)}
-    plain = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
+    plain = tensor.detach().to("cpu").resolve_conj().resolve_neg().reshape(-1).contiguous()
     data = plain.view(torch.uint8).numpy().tobytes()
     return {"digest": _digest(data), "statistics": _statistics(plain)}
 

@@ -54,6 +54,10 @@ def test_pairs_of_six_axes_up_to_64_ranks_need_at_most_one_and_a_half_times_the_
     assert combinations_in(rows, 2) == combinations_in(valid_rows(values, 64), 2)
     # Two axes of four values each have 16 pairs, and a row holds one of them.
     assert len(rows) <= 1.5 * 16
+    for row in rows:
+        others = [other for other in rows if other is not row]
+        assert combinations_in([row], 2) - combinations_in(others, 2), "a spare row"
+    assert chosen_rows(values, 64, 2) == rows, "another choice the second time"
 
 
 def test_the_selection_is_the_same_each_time_and_smallest_first() -> None:

@@ -40,8 +40,8 @@ def test_every_shard_gets_work_when_there_is_enough() -> None:
 
 def test_durations_are_those_of_a_results_file_and_the_slowest_counts(tmp_path: Path) -> None:
     runs = [
-        {"topology": "tp=2", "world_size": 2, "duration": 1.5, "backend": "fake"},
-        {"topology": "tp=2", "world_size": 2, "duration": 4.5, "backend": "gloo"},
+        {"topology": "tp=2", "world_size": 2, "duration": 4.5, "backend": "fake"},
+        {"topology": "tp=2", "world_size": 2, "duration": 1.5, "backend": "gloo"},
     ]
     file = tmp_path / "runs.json"
     file.write_text(json.dumps({"runs": runs}))

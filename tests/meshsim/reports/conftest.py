@@ -58,8 +58,8 @@ def failed() -> RunResult:
     failure = RankFailure("ValueError", "wrong\x00 <loss>", "Traceback\nValueError: wrong", site=LINE)
     waiting = call(0, (0, 1), state=CallState.ISSUED, finished=None)
     ranks = [
-        RankReport(0, RankState.BLOCKED, pending=waiting, trace=[waiting], ended=2.0),
-        RankReport(1, RankState.RAISED, failure=failure, stdout="step 1\nstep 2\n", ended=1.0),
+        RankReport(0, RankState.BLOCKED, pending=waiting, stdout="all well", trace=[waiting], ended=2.0),
+        RankReport(1, RankState.RAISED, value=5, failure=failure, stdout="step 1\nstep 2\n", ended=1.0),
     ]
     return RunResult(
         verdict=Verdict(

@@ -62,6 +62,7 @@ def test_a_failure_names_the_run_the_verdict_the_ranks_and_their_output(failed: 
     assert text.splitlines()[0] == "FAILED tp=2, 2 ranks on gloo, seed 3"
     assert "rank 1 raised ValueError" in text
     assert "[rank1] step 1\n[rank1] step 2" in text
+    assert "all well" not in text  # rank 0 merely waits
 
 
 def test_ranks_that_ended_alike_share_a_line(make_call: Callable[..., TraceEvent]) -> None:

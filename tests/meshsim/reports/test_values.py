@@ -111,6 +111,11 @@ def test_every_tensor_can_be_written(tensor: torch.Tensor) -> None:
     assert ("digest" in described) != ("unreadable" in described)
 
 
+def test_a_conjugate_is_digested_as_the_numbers_that_it_shows() -> None:
+    tensor = torch.tensor([1 + 2j, 3 - 4j])
+    assert to_json_value(tensor.conj())["digest"] == to_json_value(torch.tensor([1 - 2j, 3 + 4j]))["digest"]
+
+
 def test_an_array_is_its_digest() -> None:
     found = to_json_value(np.array([1, 2], dtype=np.int16))
     assert (found["$"], found["dtype"], found["shape"]) == ("array", "int16", [2])

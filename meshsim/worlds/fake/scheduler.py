@@ -9,15 +9,20 @@ woken to look whether it may go on, so the cost of a hand-over doesn't grow with
 from __future__ import annotations
 
 import contextlib
+import heapq
 import random
 import threading
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 # Threads that exist only to run a rank need less stack than the main thread; thousands of them need address
 # space.
 _STACK_BYTES = 16 * 2**20
 _STACK_BYTES_MANY = 2 * 2**20
 _MANY_RANKS = 256
+_FRUITLESS_POLLS = 2_000
+_FRUITLESS_POLLS_EACH = 50
 
 
 class RankStopped(BaseException):
@@ -59,6 +64,25 @@ class Scheduler:
         self._rank_of_thread: dict[int, int] = {}
         self._unfinished = world_size
         self.all_finished = threading.Event()
+        self.stopped = threading.Event()
+        self.asleep: set[int] = set()
+        """Ranks in ``sleep``."""
+        self._sleepers: list[tuple[float, int, int, float]] = []
+        """When each wakes, by the ranks' clock; a number that tells equal times apart; the rank; and when
+        by the real clock.
+        """
+        self._clock = 0.0
+        self._sleeps = 0
+        self._waiting_outside: set[int] = set()
+        self._fruitless = 0
+        self._patience = _FRUITLESS_POLLS + _FRUITLESS_POLLS_EACH * world_size
+        self.over = threading.Event()
+        """Set when no rank will be handed the baton any more."""
+        self.passed_over: set[int] = set()
+        """Ranks that the baton was taken from, since they kept it without communicating."""
+        # Guards the question who may give the baton away: the rank that has it, or the world that takes it.
+        self._giving = threading.Lock()
+        self._between_ranks = True
 
     # From the thread that runs the world
 
@@ -85,9 +109,25 @@ class Scheduler:
         if self.stopping:
             return
         self.stopping = True
+        self.over.set()
         for rank, lock in enumerate(self._locks):
             if rank != self.current:
                 _release(lock)
+
+    def go_on_without_current(self) -> bool:
+        """Take the baton from the rank that has it and let the others run until none can go on.
+
+        The rank is unwound when it communicates again. False when no rank is to blame or none else can run.
+        """
+        with self._giving:
+            stuck = self.current
+            if stuck is None or self._between_ranks or self.stopping or not self._runnable:
+                return False
+            self.passed_over.add(stuck)
+            self._between_ranks = True
+        self._leave(stuck)
+        self._pass_on()
+        return True
 
     def join(self, timeout: float) -> list[int]:
         """Wait for the threads to end; the ranks whose thread did not."""
@@ -115,12 +155,18 @@ class Scheduler:
 
     def check_running(self) -> None:
         """Unwind the calling rank if the run is over."""
-        if self.stopping:
+        if self.stopping or (self.passed_over and self.rank_here() in self.passed_over):
             raise RankStopped
+
+    def _give_up_baton(self, rank: int) -> None:
+        with self._giving:
+            if self.stopping or rank in self.passed_over:
+                raise RankStopped
+            self._between_ranks = True
 
     def block(self, rank: int) -> None:
         """Park the calling rank until :meth:`wake`."""
-        self.check_running()
+        self._give_up_baton(rank)
         self._leave(rank)
         self._pass_on()
         self._resume(rank)
@@ -130,6 +176,7 @@ class Scheduler:
         self.check_running()
         if not self._runnable:
             return
+        self._give_up_baton(rank)
         self._leave(rank)
         self._runnable.append(rank)
         self._pass_on()
@@ -138,6 +185,60 @@ class Scheduler:
     def wake(self, ranks: Sequence[int]) -> None:
         """Make parked ranks runnable. The caller keeps the baton."""
         self._runnable.extend(ranks)
+
+    def sleep(self, rank: int, seconds: float) -> None:
+        """Let all others go first that can, then wait until ``seconds`` have passed."""
+        self.check_running()
+        self._leave(rank)
+        self.asleep.add(rank)
+        self._sleeps += 1
+        until = time.monotonic() + seconds
+        heapq.heappush(self._sleepers, (self._clock + seconds, self._sleeps, rank, until))
+        self._pass_on()
+        self._locks[rank].acquire()
+        if self.stopping or self.stopped.wait(max(0.0, until - time.monotonic())):
+            raise RankStopped
+        self.asleep.discard(rank)
+        self._enter(rank)
+
+    @contextmanager
+    def waiting_outside(self, rank: int) -> Iterator[None]:
+        """Inside, the rank's own thread waits for something in its own process.
+
+        It keeps the baton, which a helper thread of the rank may pass on and get back meanwhile.
+        """
+        self._waiting_outside.add(rank)
+        try:
+            yield
+        finally:
+            self._waiting_outside.discard(rank)
+        while self.current != rank:
+            self.check_running()
+            self.stopped.wait(0.001)
+
+    def await_turn_of_helper(self, rank: int) -> None:
+        """Called in a thread that isn't the rank's own, before it passes the baton on in the rank's name."""
+        while rank not in self._waiting_outside:
+            self.check_running()
+            if self.current != rank:
+                raise RuntimeError(
+                    f"rank {rank} communicates in two threads at once, and the fake world runs one thread of a "
+                    "rank at a time: wait for the other thread first, or run on gloo"
+                )
+            self.stopped.wait(0.001)
+
+    def progressed(self) -> None:
+        """Something has happened that a polling rank may be waiting for."""
+        self._fruitless = 0
+
+    def is_fruitless(self) -> bool:
+        """To be asked at each poll: whether polling has gone on for so long that nobody else can be at work.
+
+        A rank that polls while no other can go on would poll for ever, and so would two that poll for each
+        other. Programs that poll a number of times and then do something else stay below this.
+        """
+        self._fruitless += 1
+        return self._fruitless > self._patience
 
     def _resume(self, rank: int) -> None:
         self._locks[rank].acquire()
@@ -155,6 +256,11 @@ class Scheduler:
             at = self._random.randrange(last + 1) if last else 0
             runnable[at], runnable[last] = runnable[last], runnable[at]
             self.current = runnable.pop()
+            self._between_ranks = False
+            _release(self._locks[self.current])
+            return
+        if self._sleepers:
+            self._clock, _, self.current, _ = heapq.heappop(self._sleepers)
             _release(self._locks[self.current])
             return
         self.current = None
@@ -167,21 +273,21 @@ class Scheduler:
         try:
             self._resume(rank)
             program(rank)
-            if not self.stopping:
-                self._leave(rank)
+            self._give_up_baton(rank)
+            self._leave(rank)
         except RankStopped:
             pass
         finally:
             self._rank_of_thread.pop(threading.get_ident(), None)
-            self._finish()
+            self._finish(rank)
 
-    def _finish(self) -> None:
+    def _finish(self, rank: int) -> None:
         with _counting:
             self._unfinished -= 1
             last = self._unfinished == 0
         if last:
             self.all_finished.set()
-        elif not self.stopping:
+        elif not self.stopping and rank not in self.passed_over:
             self._pass_on()
 
 

@@ -21,6 +21,7 @@ from meshsim.torch_private import Store
 from meshsim.trace import TraceEvent
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.checks import prepare
+from meshsim.worlds.fake.blocking import ranks_wait_politely
 from meshsim.worlds.fake.capture import Capture
 from meshsim.worlds.fake.exchange import Exchange, FakeTransport
 from meshsim.worlds.fake.isolation import Isolation
@@ -96,7 +97,12 @@ class _Run:
             on_quiet=self._note_blocked,
         )
         self._recorders = [Recorder(rank) for rank in range(size)]
-        self._exchange = Exchange(self._scheduler, self._recorders, request.seed)
+        self._exchange = Exchange(
+            self._scheduler,
+            self._recorders,
+            request.seed,
+            shuffle_reductions=request.shuffle_reductions,
+        )
         self._store = FakeStore(self._scheduler)
         self._rendezvous = Rendezvous(self._scheduler, self._store, self._default_group)
         actions = FaultActions(crash=self._crash, hang=self._hang, delay=self._delay)
@@ -121,11 +127,15 @@ class _Run:
             stack.enter_context(torch_private.calls_by_non_members(note_call_by_non_member))
             stack.enter_context(torch_private.default_group_hidden_from_imports())
             stack.enter_context(self._rendezvous.installed())
+            stack.enter_context(ranks_wait_politely(self._scheduler))
             stack.callback(self._unwind)
             self._scheduler.start(self._program)
             if not self._scheduler.wait(self._request.timeout):
                 late = self._request.timeout
                 self._note_blocked()
+                if self._scheduler.go_on_without_current():
+                    # What the others still do shows what they need from the rank that is stuck.
+                    self._scheduler.over.wait(_UNWIND_SECONDS)
         ranks = [self._final(rank) for rank in self._members]
         for report in ranks:
             report.stdout = self._capture.stdout.text(report.rank)
@@ -268,7 +278,7 @@ class _Run:
             state = RankState.BLOCKED
         elif rank in self._store.waits:
             state, pending = RankState.BLOCKED, self._store_wait(rank)
-        elif rank == self._scheduler.current or rank in self._hanging:
+        elif rank == self._scheduler.current or rank in self._hanging | self._scheduler.passed_over:
             state = RankState.STUCK
         else:
             state = RankState.STOPPED

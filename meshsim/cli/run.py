@@ -78,7 +78,7 @@ def run_command(
     from meshsim.worlds.registry import check_backend, world_for
 
     scenario, name = resolve_scenario(target)
-    backends = list(dict.fromkeys(check_backend(one) for one in backend or ["fake"]))
+    backends = [check_backend(one) for one in backend or ["fake"]]
     covers = _covers(cover or [], backends)
     options: dict[str, Any] = {
         "seed": seed,

@@ -9,6 +9,8 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from meshsim.errors import CannotRun, RunFailed, UsageError
+from meshsim.failure import qualified_name
+from meshsim.report import RankReport
 from meshsim.reports.files import check_writable, write_json
 from meshsim.result import RunResult
 from meshsim.topologies import build_plan, parse_dims, topology_text
@@ -124,10 +126,18 @@ def run_request(request: RunRequest, world: World, *, name: str = "", topology: 
         result.verdict = Verdict(VerdictKind.NOT_RUN, reason)
         return result
     report = world.run(request)
+    _pass_on_wrong_use(report.ranks)
     result.ranks = report.ranks
     result.duration = report.duration
     result.verdict = judge(request.plan, report, backend=world.backend, profile=request.profile)
     return result
+
+
+def _pass_on_wrong_use(ranks: Sequence[RankReport]) -> None:
+    """Wrong use that only the scenario can see (a parameter that it doesn't know) is the caller's mistake."""
+    for kind in (UsageError, CannotRun):
+        if ranks and all(r.failure is not None and r.failure.type == qualified_name(kind) for r in ranks):
+            raise kind(ranks[0].failure.message if ranks[0].failure else "")
 
 
 def resolve_scenario(scenario: Callable[..., Any] | str) -> tuple[Callable[..., Any], str]:

@@ -28,10 +28,10 @@ def headline(result: RunResult) -> str:
 
 def rank_table(ranks: Sequence[RankReport]) -> str:
     """How each rank ended; ranks that ended alike share a line."""
-    same: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    same: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for report in ranks:
         same[(report.state.value, *_what_and_where(report))].append(report.rank)
-    rows = [(rank_ranges(members), *cells) for cells, members in same.items()]
+    rows = [(rank_ranges(members), state, _cut(what), line) for (state, what, line), members in same.items()]
     return aligned(("ranks", "state", "what", "line"), rows) if rows else ""
 
 
@@ -39,11 +39,11 @@ def _what_and_where(report: RankReport) -> tuple[str, str]:
     if report.failure is not None:
         first_line = (report.failure.message.strip().splitlines() or [""])[0]
         what = f"{report.failure.type}: {first_line}" if first_line else report.failure.type
-        return _cut(what), site_name(report.failure.site) if report.failure.site else ""
+        return what, site_name(report.failure.site) if report.failure.site else ""
     if report.pending is not None:
         call = report.pending
         group = f"{call.axis or 'group'} ({rank_ranges(call.group)})"
-        return _cut(f"in {call.op} on {group}"), site_name(call.site) if call.site else ""
+        return f"in {call.op} on {group}", site_name(call.site) if call.site else ""
     if report.state is RankState.KILLED:
         return report.signal or "", ""
     if report.state is RankState.EXITED:

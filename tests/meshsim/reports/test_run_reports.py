@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from meshsim.report import RankReport, RankState
+from meshsim.report import RankFailure, RankReport, RankState
 from meshsim.reports.chrome_trace import chrome_trace
 from meshsim.reports.failure_text import failure_text, rank_table
 from meshsim.reports.junit import junit_xml
@@ -77,6 +77,16 @@ def test_ranks_that_ended_alike_share_a_line(make_call: Callable[..., TraceEvent
         ["2", "exited", "exit", "code", "3"],
         ["3", "killed", "SIGSEGV"],
     ]
+
+
+def test_ranks_whose_errors_differ_at_the_end_are_kept_apart() -> None:
+    ranks = [
+        RankReport(rank, RankState.RAISED, failure=RankFailure("ValueError", "x" * 200 + end, ""))
+        for rank, end in enumerate("aab")
+    ]
+    table = rank_table(ranks).splitlines()
+    assert [line.split()[0] for line in table[1:]] == ["0,", "2"]
+    assert all(len(line) < 120 for line in table)
 
 
 def test_the_table_counts_outcomes(passed: RunResult, failed: RunResult, not_run: RunResult) -> None:

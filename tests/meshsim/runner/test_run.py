@@ -175,6 +175,25 @@ def test_a_scenario_can_decline_a_topology(world: Any) -> None:
     assert not world.requests
 
 
+@pytest.mark.parametrize("kind", [UsageError, CannotRun])
+def test_wrong_use_that_every_rank_of_the_scenario_sees_is_passed_on(
+    world: Any, kind: type[Exception]
+) -> None:
+    def scenario(rank: Any) -> None:
+        raise kind("parameter break='x' is unknown")
+
+    with pytest.raises(kind, match="parameter break='x' is unknown"):
+        meshsim.run(scenario, "dp=2", backend=world)
+
+
+def test_what_one_rank_says_alone_is_no_wrong_use(world: Any) -> None:
+    def scenario(rank: Any) -> None:
+        if rank == 0:
+            raise UsageError("only here")
+
+    assert meshsim.run(scenario, "dp=2", backend=world).verdict.ranks == (0,)
+
+
 def test_record_writes_the_result(world: Any, tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     result = meshsim.run(ten_times, "dp=2", backend=world, record=file)

@@ -258,14 +258,15 @@ def _not_merely_stopped(waits: Waits, missing: Sequence[int]) -> tuple[int, ...]
 
 
 def _never_set(waits: Waits, event: TraceEvent, missing: Sequence[int]) -> Finding:
-    kind = VerdictKind.DEADLOCK
+    lives = any(not waits.ended(other) for other in missing)
+    kind = VerdictKind.STUCK if lives else VerdictKind.DEADLOCK
     site = site_name(event.site) if event.site is not None else stack_line(waits.reports[event.rank])
     key = f" ({event.note})" if event.note else ""
     summary = (
         f"rank {event.rank} waits in {event.op} at {site or 'an unknown line'}{key}; "
         f"{describe_states(waits, missing)}"
     )
-    culprits = tuple(sorted(missing))
+    culprits = _not_merely_stopped(waits, missing)
     details = {
         "table": [table_row((event.rank,), event)],
         "missing": list(missing),

@@ -158,7 +158,16 @@ def _world_waits(case: _Case) -> list[Finding]:
 def _waiting(case: _Case) -> list[Finding]:
     explained = any(case.waits.needs.values())
     stands_still = case.report.deadline is None and any(r.state is RankState.BLOCKED for r in case.ranks)
-    return [explain_deadlock(case.plan, case.ranks)] if explained or stands_still else []
+    if not explained and not stands_still:
+        return []
+    found = explain_deadlock(case.plan, case.ranks)
+    return [] if case.report.deadline is not None and _were_only_slow(case, found) else [found]
+
+
+def _were_only_slow(case: _Case, finding: Finding) -> bool:
+    """Whether the deadline ended ranks that could have gone on, and nothing else is at fault."""
+    states = {report.rank: report.state for report in case.ranks}
+    return all(states.get(rank) is RankState.STOPPED for rank in finding.ranks)
 
 
 def _late(case: _Case) -> list[Finding]:

@@ -114,6 +114,7 @@ class _Run:
         self._began = time.monotonic()
         self._stacks: dict[int, str] = {}
         self._hanging: set[int] = set()
+        self._stuck: set[int] = set()
         self._late: set[int] = set()
 
     def report(self) -> WorldReport:
@@ -133,9 +134,7 @@ class _Run:
             if not self._scheduler.wait(self._request.timeout):
                 late = self._request.timeout
                 self._note_blocked()
-                if self._scheduler.go_on_without_current():
-                    # What the others still do shows what they need from the rank that is stuck.
-                    self._scheduler.over.wait(_UNWIND_SECONDS)
+                self._find_stuck()
         ranks = [self._final(rank) for rank in self._members]
         for report in ranks:
             report.stdout = self._capture.stdout.text(report.rank)
@@ -239,6 +238,20 @@ class _Run:
 
     # Ending
 
+    def _find_stuck(self) -> None:
+        """The deadline has passed: let the other ranks go on for a while without the one that runs.
+
+        What they do shows what they need from it. If it communicates meanwhile, it was only busy.
+        """
+        suspect = self._scheduler.current
+        if suspect is None:
+            return
+        if self._scheduler.go_on_without_current():
+            self._scheduler.over.wait(_UNWIND_SECONDS)
+        thread = self._scheduler.thread_of(suspect)
+        if thread is not None and thread.is_alive():
+            self._stuck.add(suspect)
+
     def _note_blocked(self) -> None:
         """Keep the stacks of the ranks that have not finished, before they are unwound."""
         frames = sys._current_frames()
@@ -278,7 +291,7 @@ class _Run:
             state = RankState.BLOCKED
         elif rank in self._store.waits:
             state, pending = RankState.BLOCKED, self._store_wait(rank)
-        elif rank == self._scheduler.current or rank in self._hanging | self._scheduler.passed_over:
+        elif rank in self._stuck or rank in self._hanging:
             state = RankState.STUCK
         else:
             state = RankState.STOPPED

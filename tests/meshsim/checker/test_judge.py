@@ -209,6 +209,10 @@ class TestDeadline:
         found = verdict(blocked(0, call(0)), stuck(1), stopped, stuck(3), deadline=1.0)
         assert found.ranks == (1, 3)
 
+    def test_ranks_that_could_have_gone_on_were_only_slow(self):
+        found = verdict(blocked(0, call(0, **TP)), ended(1, RankState.STOPPED), deadline=2.0)
+        assert (found.kind, found.ranks) == (VerdictKind.TIMEOUT, (0, 1))
+
     def test_nothing_more_is_known(self):
         found = verdict(returned(0), ended(1, RankState.STOPPED), deadline=2.5)
         assert (found.kind, found.ranks) == (VerdictKind.TIMEOUT, (1,))

@@ -30,6 +30,8 @@ class RunRequest:
     profile: str | None = None
     """A backend whose limits are applied while running on CPU: ``nccl``, ``hccl``."""
     faults: tuple[Any, ...] = ()
+    shuffle_reductions: bool = False
+    """In the fake world: reduce in an order drawn from the seed, not in rank order."""
 
     @property
     def world_size(self) -> int:

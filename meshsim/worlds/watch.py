@@ -236,6 +236,16 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 class _DispatchWatch(TorchDispatchMode):
+    # Else torch refuses torch.cond, flex_attention and their like while a call is under way.
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch wraps __torch_dispatch__ in something that imports its compiler at the first call: seconds,
+        # in every process that makes an asynchronous call. Tried on torch 2.13.0; where torch doesn't ask, it
+        # only is slower.
+        return False
+
     def __init__(self, watch: AccessWatch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch

@@ -20,10 +20,6 @@ from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.work import FakeWork
 from meshsim.worlds.recording import POINT_TO_POINT, Call, Recorder, is_deferred
 
-# A rank that polls a work while no other rank can go on would poll for ever. Programs that poll a fixed
-# number of times and then do something else stay far below this.
-_FRUITLESS_POLLS = 10_000
-
 
 @dataclass(slots=True)
 class _Slot:
@@ -75,7 +71,6 @@ class Exchange:
         self._meetings: dict[tuple[str, tuple[int, ...]], Meeting] = {}
         self._waiting: dict[int, FakeWork] = {}
         self._outstanding: dict[int, list[FakeWork]] = {}
-        self._polls: dict[int, int] = {}
 
     # Beginning a call
 
@@ -83,6 +78,8 @@ class Exchange:
         """Post one rank's call; completes the collective if it is the last to come."""
         self.scheduler.check_running()
         event = call.event
+        self._check_owner(event.rank)
+        self.scheduler.progressed()
         self._make_progress(event.rank)
         work = FakeWork(self, event.rank, event, call.outputs)
         if event.op in POINT_TO_POINT:
@@ -92,6 +89,18 @@ class Exchange:
         if is_deferred(event):
             self._outstanding.setdefault(event.rank, []).append(work)
         return work
+
+    def _check_owner(self, rank: int) -> None:
+        """A group that a module keeps in a global variable is that of the rank that stored it last."""
+        here = self.scheduler.rank_here()
+        if here is None:
+            if self.scheduler.current != rank:
+                self.scheduler.await_turn_of_helper(rank)
+        elif here != rank:
+            raise RuntimeError(
+                f"rank {here} uses a process group of rank {rank}: they share the variable that holds it; "
+                "give each rank its own with isolate=['the.module'] of that variable"
+            )
 
     def meeting(self, name: str, members: tuple[int, ...]) -> Meeting:
         """Where the members of a group meet. Ranks that give one name to different members don't."""
@@ -214,6 +223,8 @@ class Exchange:
         if not work.ready:
             self._waiting[work.rank] = work
             self.blocked[work.rank] = work.event
+            if self.scheduler.rank_here() is None:
+                self.scheduler.await_turn_of_helper(work.rank)
             self.scheduler.block(work.rank)
             del self.blocked[work.rank]
             work.delivery = []
@@ -221,18 +232,13 @@ class Exchange:
 
     def poll(self, work: FakeWork) -> bool:
         """Whether the work is done. Asking lets other ranks go on, so that polling makes progress."""
+        if not work.ready and self.scheduler.is_fruitless():
+            self.finish(work)
         if not work.ready:
-            self._count_poll(work)
             self.scheduler.pause(work.rank)
         if work.ready:
-            self._polls.pop(work.rank, None)
             self._deliver(work)
         return work.delivered
-
-    def _count_poll(self, work: FakeWork) -> None:
-        polls = self._polls[work.rank] = self._polls.get(work.rank, 0) + 1
-        if polls > _FRUITLESS_POLLS and not self.scheduler.others_can_run():
-            self.finish(work)
 
     def _deliver(self, work: FakeWork) -> None:
         if work.delivery:

@@ -64,7 +64,6 @@ class Scheduler:
         self._rank_of_thread: dict[int, int] = {}
         self._unfinished = world_size
         self.all_finished = threading.Event()
-        self.stopped = threading.Event()
         self.asleep: set[int] = set()
         """Ranks in ``sleep``."""
         self._sleepers: list[tuple[float, int, int, float]] = []
@@ -188,7 +187,7 @@ class Scheduler:
 
     def sleep(self, rank: int, seconds: float) -> None:
         """Let all others go first that can, then wait until ``seconds`` have passed."""
-        self.check_running()
+        self._give_up_baton(rank)
         self._leave(rank)
         self.asleep.add(rank)
         self._sleeps += 1
@@ -196,9 +195,10 @@ class Scheduler:
         heapq.heappush(self._sleepers, (self._clock + seconds, self._sleeps, rank, until))
         self._pass_on()
         self._locks[rank].acquire()
-        if self.stopping or self.stopped.wait(max(0.0, until - time.monotonic())):
+        if self.stopping or self.over.wait(max(0.0, until - time.monotonic())):
             raise RankStopped
         self.asleep.discard(rank)
+        self._between_ranks = False
         self._enter(rank)
 
     @contextmanager
@@ -214,7 +214,7 @@ class Scheduler:
             self._waiting_outside.discard(rank)
         while self.current != rank:
             self.check_running()
-            self.stopped.wait(0.001)
+            self.over.wait(0.001)
 
     def await_turn_of_helper(self, rank: int) -> None:
         """Called in a thread that isn't the rank's own, before it passes the baton on in the rank's name."""
@@ -225,7 +225,7 @@ class Scheduler:
                     f"rank {rank} communicates in two threads at once, and the fake world runs one thread of a "
                     "rank at a time: wait for the other thread first, or run on gloo"
                 )
-            self.stopped.wait(0.001)
+            self.over.wait(0.001)
 
     def progressed(self) -> None:
         """Something has happened that a polling rank may be waiting for."""

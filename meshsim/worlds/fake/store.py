@@ -56,8 +56,12 @@ class FakeStore(Store):
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are there. Polling lets other ranks go on."""
         rank = self._scheduler.rank_here()
-        if rank is not None:
-            self._scheduler.pause(rank)
+        missing = [key for key in keys if key not in self._data]
+        if missing and rank is not None:
+            if self._scheduler.is_fruitless():
+                self._await(missing[0])
+            else:
+                self._scheduler.pause(rank)
         return all(key in self._data for key in keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
@@ -103,6 +107,7 @@ class FakeStore(Store):
             self.waits.pop(rank, None)
 
     def _wake(self, key: str) -> None:
+        self._scheduler.progressed()
         waiting = self._waiting.pop(key, None)
         if waiting:
             self._scheduler.wake(waiting)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,14 +66,22 @@ class FakeWork(dist.Work):
 
     def get_future(self) -> RankFuture:
         # C++ waits on a communication hook's future without coming back to Python, and would then keep every
-        # other rank from running; inside backward the result is therefore fetched first.
-        if in_autograd_backward():
+        # other rank from running; inside backward, and where C++ asks, the result is therefore fetched first.
+        if in_autograd_backward() or not _asked_by_python():
             self.wait()
         if self.future is None:
             self.future = RankFuture(self.wait)
             if self.delivered:
                 self.future.set_result(self.outputs)
         return self.future
+
+
+def _asked_by_python() -> bool:
+    """Whether it is Python code that calls ``get_future``. A call from C++ leaves no frame of its own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name == "get_future":
+        frame = frame.f_back
+    return frame is not None and "get_future" in frame.f_code.co_names
 
 
 class RankFuture(torch.futures.Future[Any]):
@@ -114,6 +124,22 @@ class RankFuture(torch.futures.Future[Any]):
 
     def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
         self._call(lambda: callback(self))
+
+    @classmethod
+    def of_all(cls, futures: Sequence[torch.futures.Future[Any]]) -> RankFuture:
+        """What ``torch.futures.collect_all`` gives: done, with the futures, when all are."""
+        futures = list(futures)
+        parent = cls(lambda: [future.wait() for future in futures])
+        left = [len(futures)]
+
+        def count(_: Any) -> None:
+            left[0] -= 1
+            if not left[0]:
+                parent.set_result(futures)
+
+        for future in futures:
+            future.add_done_callback(count)
+        return parent
 
     def _call(self, run: Callable[[], None]) -> None:
         if super().done():

@@ -24,17 +24,10 @@ from collections import deque
 import psutil
 
 from meshsim.worlds.gloo.lifetime import die_with_parent, open_parent_pidfd, outlive_starting_thread
-from meshsim.worlds.gloo.protocol import FILES_OF_A_WORKER, NOTICE, REQUEST, Ask, Tell
+from meshsim.worlds.gloo.protocol import FILES_OF_A_WORKER, LOADABLE, NOTICE, REQUEST, Ask, Tell
 
-# What a rank needs in any case, and what scenarios import as a rule: loaded once here instead of once a rank.
+# What a rank needs in any case.
 _NEEDED = ("numpy", "torch", "torch.distributed", "meshsim.worlds.gloo.worker")
-_LIKELY = (
-    "torch.distributed.tensor",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.pipelining",
-    "torch.distributed.checkpoint",
-)
 # How often the server looks whether its parent is still there, where the system doesn't tell it.
 _LOOK_AFTER_PARENT = 0.5
 
@@ -59,7 +52,6 @@ class ForkServer:
         self._parent_pid = parent_pid
         self._pids: dict[int, int] = {}
         self._outbox: deque[bytes] = deque()
-        self._likely = deque(_LIKELY)
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = socket.socketpair()
         self._pidfd = open_parent_pidfd(parent_pid)
@@ -75,15 +67,11 @@ class ForkServer:
             self._selector.register(self._pidfd, selectors.EVENT_READ, self._stop)
         self._tell(Tell.READY, 0, _threads())
         while os.getppid() == self._parent_pid:
-            idle = bool(self._likely)
-            events = self._selector.select(0 if idle else _LOOK_AFTER_PARENT)
-            for key, mask in events:
+            for key, mask in self._selector.select(_LOOK_AFTER_PARENT):
                 if mask & selectors.EVENT_WRITE:
                     self._flush()
                 if mask & selectors.EVENT_READ:
                     key.data()
-            if idle and not events:
-                _load((self._likely.popleft(),))
         self._stop()
 
     # Requests
@@ -105,6 +93,8 @@ class ForkServer:
                 self._signal(worker, signal.SIGKILL)
             elif ask == Ask.SHOW_STACKS:
                 self._signal(worker, signal.SIGQUIT)
+            elif ask == Ask.LOAD:
+                _load((LOADABLE[worker],))
             else:
                 self._stop()
 

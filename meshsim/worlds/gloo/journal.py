@@ -29,6 +29,10 @@ class JournaledEvents(list[TraceEvent]):
             self._pickler.dump((event, self._changes()))
             self._open.append(event)
 
+    def flush(self) -> None:
+        """Write what became of the events so far."""
+        self._pickler.dump((None, self._changes()))
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return list, (list(self),)
 
@@ -61,7 +65,8 @@ def read_journal(data: bytes) -> list[TraceEvent]:
             event, changes = unpickler.load()
         except (EOFError, pickle.UnpicklingError):
             return list(events.values())
-        events[event.index] = event
+        if event is not None:
+            events[event.index] = event
         for index, state, waited, note, finished in changes:
             changed = events[index]
             changed.state, changed.waited, changed.note, changed.finished = state, waited, note, finished

@@ -7,6 +7,7 @@ import contextlib
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from meshsim.errors import CannotRun
 from meshsim.worlds.gloo.frames import Channel, Message
 from meshsim.worlds.gloo.messages import Ready
 from meshsim.worlds.gloo.output import OutputFile
-from meshsim.worlds.gloo.protocol import Ask, Tell
+from meshsim.worlds.gloo.protocol import LOADABLE, Ask, Tell
 from meshsim.worlds.gloo.server_link import Notice, ServerLink
 
 KEPT_IDLE = 8
@@ -75,6 +76,7 @@ class Pool:
         """Held for a whole run: one run at a time in a process."""
         self._server: ServerLink | None = None
         self._server_ready = False
+        self._loaded: set[str] = set()
         self._workers: dict[int, Worker] = {}
         self._last_number = 0
         self._last_run = 0
@@ -89,6 +91,7 @@ class Pool:
             self.close()
             self._server = ServerLink()
             self._server_ready = False
+            self._loaded = set()
         return self._server
 
     def next_run(self) -> int:
@@ -99,6 +102,7 @@ class Pool:
         """Start the server and ask it for workers, without waiting for either."""
         self._look()
         server = self.server
+        self._load_what_parent_has(server)
         for _ in range(count - len(self._workers)):
             self._fork(server)
 
@@ -161,7 +165,7 @@ class Pool:
             worker.close()
         self._workers.clear()
         if self._server is not None:
-            self._server.close()
+            self._server.close(at_once=not self._server_ready)
             self._server = None
 
     def abandon(self) -> None:
@@ -179,6 +183,17 @@ class Pool:
         self._workers[worker.number] = worker
         worker.hand_over(server)
         return worker
+
+    def _load_what_parent_has(self, server: ServerLink) -> None:
+        """Have workers begin with the slow modules that this process uses. Those forked before make room."""
+        news = [name for name in LOADABLE if name in sys.modules and name not in self._loaded]
+        for name in news:
+            server.ask(Ask.LOAD, LOADABLE.index(name))
+            self._loaded.add(name)
+        if news:
+            for worker in list(self._workers.values()):
+                if worker.state is not WorkerState.RUNNING:
+                    self.discard(worker)
 
     def _look(self) -> None:
         """Catch up on what happened between runs."""

@@ -11,13 +11,25 @@ FILES_OF_A_WORKER = 5
 """Sent with each fork request: the control socket; files for stdout, stderr, fatal errors and the journal."""
 
 
+LOADABLE = (
+    "torch.distributed.tensor",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.checkpoint",
+    "torch.distributed.pipelining",
+)
+"""Slow to import: loaded once by the server, when the parent has them, instead of once by each rank."""
+
+
 class Ask(IntEnum):
     """Requests: an operation and a worker's number."""
 
     FORK = 1
     KILL = 2
     SHOW_STACKS = 3
-    STOP = 4
+    LOAD = 4
+    """Import the module of that place in ``LOADABLE``, in place of a worker's number."""
+    STOP = 5
 
 
 class Tell(IntEnum):

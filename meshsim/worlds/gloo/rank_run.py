@@ -34,18 +34,6 @@ from meshsim.worlds.rank_program import run_rank
 from meshsim.worlds.recording import Recorder, note_call_by_non_member
 
 
-def _crash(rank: int) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _hang(rank: int) -> None:
-    while True:
-        time.sleep(3600)
-
-
-_FAULT_ACTIONS = FaultActions(crash=_crash, hang=_hang, delay=lambda rank, seconds: time.sleep(seconds))
-
-
 class LeftProcessGroup(MeshsimError):
     """The scenario started a default process group of its own and left it."""
 
@@ -56,7 +44,10 @@ class RankRun:
     def __init__(self, order: RunOrder, channel: BlockingChannel, journal: int) -> None:
         self.order = order
         self.recorder = Recorder(order.rank, _clock_of(order.began))
-        self.recorder.events = JournaledEvents(journal)
+        self._journal = JournaledEvents(journal)
+        self.recorder.events = self._journal
+        self.hangs = False
+        """An injected fault makes it hang: it only seems to communicate."""
         self._process = os.getpid()
         self.released = threading.Event()
         self.has_ended = False
@@ -80,6 +71,7 @@ class RankRun:
         self.has_ended = True
         self._channel.send(ended, blob)
         self.released.wait()
+        self.recorder.close()
         self._groups.close()
 
     def _outcome(self, request: bytes) -> tuple[Ended, bytes]:
@@ -123,7 +115,7 @@ class RankRun:
         self._channel.send(Started(order.run))
         loaded = load_request(request)
         _seed_everything(loaded.seed)
-        prepare(self.recorder, loaded, _FAULT_ACTIONS)
+        prepare(self.recorder, loaded, FaultActions(crash=self._crash, hang=self._hang, delay=_delay))
         with calls_by_non_members(note_call_by_non_member):
             value = run_rank(
                 loaded,
@@ -134,6 +126,16 @@ class RankRun:
             )
         self._refuse_left_group()
         return value
+
+    def _crash(self, rank: int) -> None:
+        """An injected fault: gone, without a word."""
+        self._journal.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _hang(self, rank: int) -> None:
+        """An injected fault: never come back."""
+        self.hangs = True
+        threading.Event().wait()
 
     def _refuse_left_group(self) -> None:
         if dist.is_initialized() and dist.group.WORLD is not self._groups.world:
@@ -147,6 +149,10 @@ def _clock_of(began: float) -> Callable[[], float]:
     """A clock whose first reading is when the run began, so that all ranks' traces share one zero."""
     readings = iter([began])
     return lambda: next(readings, None) or time.monotonic()
+
+
+def _delay(rank: int, seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _exit_code(error: SystemExit) -> int:

@@ -112,10 +112,12 @@ class ServerLink:
             + (last[0] if last else "it printed nothing")
         )
 
-    def close(self) -> None:
-        """End the server and, with it, every worker."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End the server and, with it, every worker. ``at_once`` where there are none yet."""
         self._socket.close()
         self.gone = True
+        if at_once:
+            self._process.kill()
         try:
             self._process.wait(_TO_END)
         except subprocess.TimeoutExpired:

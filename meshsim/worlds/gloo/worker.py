@@ -91,7 +91,7 @@ class Control(threading.Thread):
         here = threading.get_ident()
         others = {ident: frame for ident, frame in frames.items() if ident not in (here, self._main)}
         pending = run.waiting_call()
-        communicating = in_communication(main)
+        communicating = in_communication(main) and not run.hangs
         if pending is None and communicating:
             pending = run.recorder.pending()
         whereabouts = Whereabouts(

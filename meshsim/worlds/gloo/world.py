@@ -8,7 +8,7 @@ import sys
 from meshsim.report import RankReport, WorldReport
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.gloo.messages import Surroundings
-from meshsim.worlds.gloo.pool import exclusive_pool
+from meshsim.worlds.gloo.pool import exclusive_pool, pool_of_this_process
 from meshsim.worlds.gloo.sending import pack_request
 from meshsim.worlds.gloo.supervision import Proof, Supervision
 
@@ -17,6 +17,11 @@ class GlooWorld:
     """Runs a request on gloo workers. The pool of workers belongs to the process and outlives this object."""
 
     backend = "gloo"
+
+    def __init__(self) -> None:
+        # Workers' torch loads beside this process's own.
+        if hasattr(os, "fork"):
+            warm_up(0)
 
     def unavailable(self) -> str | None:
         if not hasattr(os, "fork"):
@@ -43,8 +48,12 @@ class GlooWorld:
 
 def warm_up(ranks: int = 4) -> None:
     """Start loading torch for the workers now, beside whatever this process does before its first run."""
-    with exclusive_pool() as pool:
-        pool.warm_up(ranks)
+    pool = pool_of_this_process()
+    if pool.lock.acquire(blocking=False):
+        try:
+            pool.warm_up(ranks)
+        finally:
+            pool.lock.release()
 
 
 def _proof_for(request: RunRequest) -> Proof:

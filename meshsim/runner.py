@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meshsim.errors import CannotRun, RunFailed, UsageError
 from meshsim.failure import qualified_name
 from meshsim.report import RankReport
-from meshsim.reports.files import check_writable, write_json
+from meshsim.reports.files import check_writable
 from meshsim.result import RunResult
 from meshsim.topologies import build_plan, parse_dims, topology_text
 from meshsim.verdict import Verdict, VerdictKind
@@ -41,6 +41,7 @@ def run(
     order: Any = None,
     ep_scope: str = "stage",
     node_size: int | None = None,
+    shuffle_reductions: bool = False,
 ) -> RunResult:
     """Run ``scenario`` on every rank of ``topology`` and say what came of it.
 
@@ -53,13 +54,16 @@ def run(
     ``timeout`` is the deadline in seconds. ``isolate`` names modules of which each rank gets its own globals.
     ``profile`` (``nccl``, ``hccl``) applies a backend's limits while running on CPU. ``params`` reach the
     scenario as ``ctx.params``. ``faults`` are injected, each as text such as ``rank=3:crash@all_reduce#5``.
-    ``record`` is a file that the result is written to as JSON. ``order``, ``ep_scope`` and ``node_size`` are
+    ``record`` is a file that a recording of the run is written to, for ``meshsim.replay``. In the fake world ``shuffle_reductions``
+    reduces in an order drawn from the seed, not in rank order. ``order``, ``ep_scope`` and ``node_size`` are
     those of ``MeshPlan.build``.
 
     A scenario that fails is a result, not an exception, unless ``raises`` is true (``RunFailed``). Wrong use
     is an exception always: ``UsageError``, ``meshlib.MeshError``, or ``CannotRun`` where this machine can't
     do it.
     """
+    from meshsim.recordings.recording import Recording, check_recordable
+
     target, name = resolve_scenario(scenario)
     plan = build_plan(topology, world_size, order=order, ep_scope=ep_scope, node_size=node_size)
     request = build_request(
@@ -71,13 +75,16 @@ def run(
         isolate=isolate,
         profile=profile,
         faults=faults,
+        shuffle_reductions=shuffle_reductions,
     )
     if record is not None:
         check_writable(record)
+        check_recordable(request.params)
     text = topology_text(parse_dims(topology), plan.world_size)
-    result = run_request(request, _world(backend), name=name, topology=text)
-    if record is not None:
-        write_json(record, result.to_json())
+    result = run_request(request, world_of(backend), name=name, topology=text)
+    _pass_on_wrong_use(result.ranks)
+    if record is not None and result.is_complete:
+        Recording.of(result, request, target=_text(scenario), name=name).write(record)
     if raises and not result.ok:
         raise RunFailed(result) from _first_exception(result)
     return result
@@ -93,6 +100,7 @@ def build_request(
     isolate: Sequence[str] = (),
     profile: str | None = None,
     faults: Sequence[Any] = (),
+    shuffle_reductions: bool = False,
 ) -> RunRequest:
     """A checked request; UsageError for an option that can't be right."""
     return RunRequest(
@@ -104,6 +112,7 @@ def build_request(
         isolate=_check_isolate(isolate),
         profile=_check_profile(profile),
         faults=_check_faults(faults, plan),
+        shuffle_reductions=bool(shuffle_reductions),
     )
 
 
@@ -126,10 +135,15 @@ def run_request(request: RunRequest, world: World, *, name: str = "", topology: 
         result.verdict = Verdict(VerdictKind.NOT_RUN, reason)
         return result
     report = world.run(request)
-    _pass_on_wrong_use(report.ranks)
     result.ranks = report.ranks
     result.duration = report.duration
-    result.verdict = judge(request.plan, report, backend=world.backend, profile=request.profile)
+
+    def verdict() -> Verdict:
+        return judge(request.plan, report, backend=world.backend, profile=request.profile)
+
+    conclude = getattr(world, "conclude", None)
+    result.verdict = verdict() if conclude is None else conclude(report, verdict)
+    result.is_complete = getattr(world, "is_first", True)
     return result
 
 
@@ -170,7 +184,12 @@ def _first_exception(result: RunResult) -> BaseException | None:
     return None
 
 
-def _world(backend: str | World) -> World:
+def _text(scenario: Callable[..., Any] | str) -> str | None:
+    return scenario if isinstance(scenario, str) else None
+
+
+def world_of(backend: str | World) -> World:
+    """The world of a backend's name, or the world given; CannotRun where this machine can't run it."""
     if isinstance(backend, str):
         return world_for(backend)
     if not callable(getattr(backend, "run", None)) or not callable(getattr(backend, "unavailable", None)):

@@ -57,11 +57,20 @@ def run_command(
             "--fault", help="inject a fault, such as rank=3:crash@all_reduce#5; may be given several times"
         ),
     ] = None,
+    shuffle_reductions: Annotated[
+        bool,
+        typer.Option(
+            "--shuffle-reductions", help="in the fake world: reduce in an order drawn from the seed"
+        ),
+    ] = False,
     profile: Annotated[
         str | None, typer.Option("--profile", help="apply the limits of nccl or hccl while running on CPU")
     ] = None,
     order: Annotated[
         str | None, typer.Option("--order", help="rank order, outermost axis first; default pp,dp,cp,tp")
+    ] = None,
+    record: Annotated[
+        str | None, typer.Option("--record", help="write a recording of the run, for `meshsim replay`")
     ] = None,
     json_file: Annotated[str | None, typer.Option("--json", help="write all results to this file")] = None,
     trace_file: Annotated[
@@ -86,9 +95,10 @@ def run_command(
         "params": _params(param or []),
         "faults": fault or [],
         "profile": profile,
+        "shuffle_reductions": shuffle_reductions,
         "order": parse_order(order),
     }
-    for path in (json_file, trace_file, junit_file):
+    for path in (json_file, trace_file, junit_file, record):
         _check_writable(path)
     chosen: dict[str, Sequence[Chosen]] = {
         one: choose(
@@ -100,12 +110,14 @@ def run_command(
         )
         for one in backends
     }
+    if record is not None:
+        options["record"] = _only_run(record, sum(map(len, chosen.values())))
     for one in backends:
         world_for(one)
 
     def every_run() -> Iterator[Any]:
         for one, topologies in chosen.items():
-            yield from run_each(scenario, topologies, name=name, backend=one, **options)
+            yield from run_each(scenario, topologies, name=name, backend=one, target=target, **options)
 
     swept = SweepResult([])
     try:
@@ -149,6 +161,12 @@ def _write_files(swept: Any, json_file: str | None, trace_file: str | None, juni
         write_json(trace_file, chrome_trace(swept.results))
     if junit_file:
         write_text(junit_file, junit_xml(swept.results))
+
+
+def _only_run(record: str, runs: int) -> str:
+    if runs != 1:
+        raise UsageError(f"--record {record} is the file of one run, and {runs} are asked for: give one --topology")
+    return record
 
 
 def _check_writable(path: str | None) -> None:

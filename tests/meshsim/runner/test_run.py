@@ -98,6 +98,7 @@ def test_the_request_carries_all_options(world: Any) -> None:
         faults=["rank=3:crash@all_reduce#5"],
         order=("tp", "dp"),
         node_size=2,
+        shuffle_reductions=True,
     )
     request = world.requests[0]
     assert (request.seed, request.timeout, request.profile) == (7, 3.0, "nccl")
@@ -105,6 +106,7 @@ def test_the_request_carries_all_options(world: Any) -> None:
     assert [str(fault) for fault in request.faults] == ["rank=3:crash@all_reduce#5"]
     assert request.plan.group("tp", 0) == (0, 2)  # tp is the outermost
     assert request.plan.node_size == 2
+    assert request.shuffle_reductions
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from meshlib import MeshContext
+from meshsim.scenarios.seeding import seeded_generator
 from meshsim.scenarios.train_step.config import IGNORED, TrainConfig
 
 
@@ -28,7 +29,7 @@ class Batch:
 
 def global_batch(config: TrainConfig, step: int) -> Batch:
     """The whole batch of a step. Some labels are masked, more of them towards the end of the sequence."""
-    generator = torch.Generator().manual_seed((config.seed * 1000 + step) % 2**63)
+    generator = seeded_generator(config.seed, f"batch of step {step}")
     shape = (config.batch, config.sequence)
     tokens = torch.randint(config.vocabulary, shape, generator=generator)
     labels = torch.randint(config.vocabulary, shape, generator=generator)

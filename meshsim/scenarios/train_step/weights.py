@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import zlib
 from functools import lru_cache
 from types import MappingProxyType
 
 import torch
 
+from meshsim.scenarios.seeding import seeded_generator
 from meshsim.scenarios.train_step.config import TrainConfig
 
 
@@ -61,7 +61,7 @@ def _moe_shapes(config: TrainConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _draw(name: str, shape: tuple[int, ...], config: TrainConfig) -> torch.Tensor:
-    generator = torch.Generator().manual_seed((config.seed << 32 ^ zlib.crc32(name.encode())) % 2**63)
+    generator = seeded_generator(config.seed, name)
     values = torch.randn(shape, generator=generator, dtype=config.dtype)
     if "norm" in name:
         return 1 + 0.1 * values

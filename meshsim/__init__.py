@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from meshsim.context import RankContext
     from meshsim.errors import CannotRun, MeshsimError, RunFailed, UsageError
+    from meshsim.recordings.running import ReplayResult, replay
     from meshsim.report import RankFailure, RankReport, RankState
     from meshsim.result import RunResult
     from meshsim.runner import run
@@ -29,6 +30,7 @@ _PUBLIC = {
     "RankFailure": "meshsim.report",
     "RankReport": "meshsim.report",
     "RankState": "meshsim.report",
+    "ReplayResult": "meshsim.recordings.running",
     "RunFailed": "meshsim.errors",
     "RunResult": "meshsim.result",
     "Severity": "meshsim.verdict",
@@ -39,6 +41,7 @@ _PUBLIC = {
     "UsageError": "meshsim.errors",
     "Verdict": "meshsim.verdict",
     "VerdictKind": "meshsim.verdict",
+    "replay": "meshsim.recordings.running",
     "run": "meshsim.runner",
     "sweep": "meshsim.sweeps",
 }
@@ -52,6 +55,7 @@ __all__ = [
     "RankFailure",
     "RankReport",
     "RankState",
+    "ReplayResult",
     "RunFailed",
     "RunResult",
     "Severity",
@@ -62,6 +66,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "VerdictKind",
+    "replay",
     "run",
     "sweep",
 ]

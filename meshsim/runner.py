@@ -54,9 +54,9 @@ def run(
     ``timeout`` is the deadline in seconds. ``isolate`` names modules of which each rank gets its own globals.
     ``profile`` (``nccl``, ``hccl``) applies a backend's limits while running on CPU. ``params`` reach the
     scenario as ``ctx.params``. ``faults`` are injected, each as text such as ``rank=3:crash@all_reduce#5``.
-    ``record`` is a file that a recording of the run is written to, for ``meshsim.replay``. In the fake world ``shuffle_reductions``
-    reduces in an order drawn from the seed, not in rank order. ``order``, ``ep_scope`` and ``node_size`` are
-    those of ``MeshPlan.build``.
+    ``record`` is a file that a recording of the run is written to, for ``meshsim.replay``. In the fake world
+    ``shuffle_reductions`` reduces in an order drawn from the seed, not in rank order. ``order``, ``ep_scope``
+    and ``node_size`` are those of ``MeshPlan.build``.
 
     A scenario that fails is a result, not an exception, unless ``raises`` is true (``RunFailed``). Wrong use
     is an exception always: ``UsageError``, ``meshlib.MeshError``, or ``CannotRun`` where this machine can't

@@ -111,7 +111,12 @@ def supported_by(scenario: Callable[..., Any], options: Mapping[str, Any]) -> Su
 
 
 def run_each(
-    scenario: Callable[..., Any], chosen: Iterable[Chosen], *, name: str, backend: str | World, **options: Any
+    scenario: Callable[..., Any] | str,
+    chosen: Iterable[Chosen],
+    *,
+    name: str,
+    backend: str | World,
+    **options: Any,
 ) -> Iterator[RunResult]:
     """One result after the other, as they come."""
     for topology, world_size in chosen:

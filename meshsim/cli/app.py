@@ -11,6 +11,7 @@ from meshsim.cli.doctor import doctor_command
 from meshsim.cli.exit_codes import ExitCode
 from meshsim.cli.listing import list_command
 from meshsim.cli.matrix import matrix_command
+from meshsim.cli.replay import replay_command
 from meshsim.cli.run import run_command
 from meshsim.cli.show import show_command
 from meshsim.errors import CannotRun, UsageError
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command("run")(run_command)
 app.command("list")(list_command)
 app.command("show")(show_command)
+app.command("replay")(replay_command)
 app.command("matrix")(matrix_command)
 app.command("doctor")(doctor_command)
 

@@ -117,7 +117,8 @@ def run_command(
 
     def every_run() -> Iterator[Any]:
         for one, topologies in chosen.items():
-            yield from run_each(scenario, topologies, name=name, backend=one, target=target, **options)
+            # A recording keeps the scenario's text.
+            yield from run_each(target if record else scenario, topologies, name=name, backend=one, **options)
 
     swept = SweepResult([])
     try:
@@ -165,7 +166,9 @@ def _write_files(swept: Any, json_file: str | None, trace_file: str | None, juni
 
 def _only_run(record: str, runs: int) -> str:
     if runs != 1:
-        raise UsageError(f"--record {record} is the file of one run, and {runs} are asked for: give one --topology")
+        raise UsageError(
+            f"--record {record} is the file of one run, and {runs} are asked for: give one --topology"
+        )
     return record
 
 

@@ -79,7 +79,15 @@ def test_a_tensor_is_its_digest_and_statistics() -> None:
         "cpu",
     )
     assert found["digest"] == "sha256:" + hashlib.sha256(np.float32([1, 2, 3, 4]).tobytes()).hexdigest()
-    assert found["statistics"] == {"min": 1.0, "max": 4.0, "mean": 2.5, "norm": pytest.approx(30**0.5)}
+    # The weights are -1, 0.236068, -0.527864 and 0.708204: multiples of 2654435761 modulo 2**32, scaled.
+    projection = pytest.approx((-1 + 2 * 0.236068 - 3 * 0.527864 + 4 * 0.708204) / 4, abs=1e-5)
+    assert found["statistics"] == {
+        "min": 1.0,
+        "max": 4.0,
+        "mean": 2.5,
+        "norm": pytest.approx(30**0.5),
+        "projection": projection,
+    }
 
 
 def test_equal_tensors_have_equal_digests_whatever_their_strides() -> None:

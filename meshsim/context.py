@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from meshlib import MeshContext
+    from meshsim.rank_checks import RankChecks
 
 
 @dataclass
@@ -28,6 +29,13 @@ class RankContext:
     seed: int
     params: Mapping[str, Any] = field(default_factory=dict)
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("meshsim.rank"))
+
+    @property
+    def check(self) -> RankChecks:
+        """Checks between ranks: ``ctx.check.same(tensor, "dp")``, ``ctx.check.differs(batch, "dp")``."""
+        from meshsim.rank_checks import RankChecks
+
+        return RankChecks(self)
 
 
 running: ContextVar[RankContext] = ContextVar("running")

@@ -85,12 +85,21 @@ def _came_out_of_communication(report: RankReport) -> bool:
 
 def _carried_finding(causes: Sequence[RankReport]) -> Finding | None:
     """The finding that an exception of meshsim's own carries (``ctx.check`` and its like)."""
-    carried = []
+    carried: dict[str, Finding] = {}
     for report in causes:
-        found = getattr(report.failure.exception if report.failure else None, "finding", None)
+        found = report.failure.carried if report.failure is not None else None
         if isinstance(found, Finding):
-            carried.append(found)
-    return carried[0] if carried else None
+            carried.setdefault(found.summary, found)
+    if not carried:
+        return None
+    first = next(iter(carried.values()))
+    alike = [finding for finding in carried.values() if finding.kind is first.kind]
+    summary = "; ".join(finding.summary for finding in alike[:3])
+    if len(alike) > 3:
+        summary += f"; and in {len(alike) - 3} more groups"
+    ranks = {rank for finding in alike for rank in finding.ranks}
+    waiting = tuple(report.rank for report in causes if report.rank not in ranks)
+    return Finding(first.kind, summary, tuple(sorted(ranks)), waiting, first.details, first.severity)
 
 
 def _what_happened(report: RankReport) -> tuple[object, ...]:

@@ -95,10 +95,6 @@ class _Case:
         return waits_of(self.ranks, self.calls)
 
     @cached_property
-    def all_returned(self) -> bool:
-        return all(report.state is RankState.RETURNED for report in self.ranks)
-
-    @cached_property
     def faults(self) -> list[tuple[int, Fault]]:
         """The faults that fired, with their ranks."""
         fired: list[tuple[int, Fault]] = []
@@ -181,8 +177,6 @@ def _unfinished(case: _Case) -> list[Finding]:
 
 
 def _hazards(case: _Case) -> list[Finding]:
-    if not case.all_returned:
-        return []
     traces = [report.trace for report in case.ranks]
     world = range(len(case.ranks))
     opposite = opposite_group_order(case.calls)

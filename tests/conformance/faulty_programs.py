@@ -791,6 +791,37 @@ def receive_from_any(ctx):
     return x.item()
 
 
+# Data along an axis
+
+
+def weights_that_drift(ctx):
+    torch.manual_seed(0)
+    w = torch.randn(4)
+    if ctx.rank == 3:
+        w[2] += 1e-6
+    ctx.check.same(w, "dp", name="w")  # <- here
+
+
+def weights_that_stay_the_same(ctx):
+    torch.manual_seed(0)
+    w = torch.randn(4)
+    ctx.check.same(w, "dp", name="w")
+    ctx.check.same(w + 1e-9 * ctx.rank, "dp", atol=1e-6)
+    ctx.check.same({"step": 3}, "world")
+    ctx.check.same(ctx.mesh.plan.coordinate(ctx.rank)["tp"], "dp")
+
+
+def batches_that_repeat(ctx):
+    torch.manual_seed(0)
+    ctx.check.differs(torch.randn(4), "dp", name="the batch")  # <- here
+
+
+def batches_of_their_own(ctx):
+    torch.manual_seed(ctx.rank)
+    ctx.check.differs(torch.randn(4), "dp", name="the batch")
+    ctx.check.differs(torch.randn(4), "tp")
+
+
 # Meshes
 
 

@@ -37,8 +37,8 @@ def test_a_rank_that_returned_early():
 
 
 def test_operations_are_counted_each_for_itself_and_without_ours():
-    mine = [call(0, "barrier", internal=True, **TP), call(0, **TP), call(0, "barrier", **TP), call(0, **TP)]
-    others = [call(1, "barrier", internal=True, **TP), call(1, **TP), call(1, "barrier", **TP)]
+    mine = [call(0, internal=True, **TP), call(0, **TP), call(0, "barrier", **TP), call(0, **TP)]
+    others = [call(1, internal=True, **TP), call(1, **TP), call(1, "barrier", **TP)]
     finding = explain(blocked(0, *mine), returned(1, *others))
     assert "rank 1 never called all_reduce number 2" in finding.summary
 

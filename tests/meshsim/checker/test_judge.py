@@ -139,8 +139,7 @@ class TestWorldFindings:
 
     def test_a_finding_that_an_exception_carries(self):
         report = raised(0)
-        report.failure.exception = ValueError()
-        report.failure.exception.finding = Finding(VerdictKind.SHOULD_BE_SAME, "w differs", ranks=(1,))
+        report.failure.carried = Finding(VerdictKind.SHOULD_BE_SAME, "w differs", ranks=(1,))
         assert verdict(report, raised(1)).kind is VerdictKind.SHOULD_BE_SAME
 
 

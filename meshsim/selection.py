@@ -86,13 +86,31 @@ def all_topologies(
     """
     axes = DEFAULT_AXES if axes is None else axes
     free = {"dp", *axes}
+    possible = _possible_sizes(axes)
     found = []
     for size in sizes:
+        if possible is not None and size not in possible:
+            continue
         for dims in meshlib.topologies(size, free):
             values = _sizes_if_valid(dims, size, ep_scope)
             if values is not None and all(_allowed(values[axis], axes[axis]) for axis in axes):
                 found.append((dims, size))
     return found
+
+
+def _possible_sizes(axes: AxisValues) -> set[int] | None:
+    """The rank counts that the values can make; None where they leave that open."""
+    pairs = (("dp_replicate", "dp_shard"), ("dp", "cp"))
+    domain = next((pair for pair in pairs if all(axes.get(axis) for axis in pair)), None)
+    if domain is None:
+        return None
+    products = {1}
+    for axis in (*domain, "tp", "pp"):
+        values = axes.get(axis, (1,))
+        if values is None:
+            return None
+        products = {product * value for product in products for value in values}
+    return products
 
 
 def _allowed(value: int, values: tuple[int, ...] | None) -> bool:

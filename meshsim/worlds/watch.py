@@ -241,9 +241,9 @@ class _DispatchWatch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Else torch wraps __torch_dispatch__ in something that imports its compiler at the first call: seconds,
-        # in every process that makes an asynchronous call. Tried on torch 2.13.0; where torch doesn't ask, it
-        # only is slower.
+        # Else torch wraps __torch_dispatch__ in something that imports its compiler at the first call:
+        # seconds, in every process that makes an asynchronous call. Tried on torch 2.13.0; where torch
+        # doesn't ask, it only is slower.
         return False
 
     def __init__(self, watch: AccessWatch) -> None:

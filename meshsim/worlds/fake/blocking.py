@@ -12,15 +12,17 @@ module took from ``time`` before the run; it only isn't cut short.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 
-from meshsim.worlds.fake.scheduler import Scheduler
+from meshsim.worlds.fake.scheduler import Scheduler, look_again_later
 from meshsim.worlds.fake.work import RankFuture
 
 # Seconds between two looks whether the run is over.
@@ -59,9 +61,23 @@ def _sleep(scheduler: Scheduler, original: Callable[[float], None]) -> Callable[
 def _allocate_lock(scheduler: Scheduler, original: Callable[[], Any]) -> Callable[[], Any]:
     def allocate_lock() -> Any:
         rank = scheduler.rank_here()
-        return original() if rank is None else _WaiterLock(scheduler, rank, original())
+        if rank is None or _starts_a_thread(sys._getframe(1)):
+            return original()
+        return _WaiterLock(scheduler, rank, original())
 
     return allocate_lock
+
+
+def _starts_a_thread(frame: FrameType | None) -> bool:
+    """Whether it is ``Thread.start`` that waits, for the thread to run at all.
+
+    A rank that does so may hold locks that all ranks share, such as those of thread pools.
+    """
+    for _ in range(3):
+        if frame is None or frame.f_code is threading.Thread.start.__code__:
+            break
+        frame = frame.f_back
+    return frame is not None and frame.f_code is threading.Thread.start.__code__
 
 
 class _WaiterLock:
@@ -115,7 +131,7 @@ def _future_wait(scheduler: Scheduler, original: Callable[..., Any]) -> Callable
         if rank is not None and not future.done():
 
             def done(seconds: float) -> bool:
-                scheduler.over.wait(min(seconds, 0.001))
+                look_again_later()
                 return future.done()
 
             _in_slices(scheduler, rank, done, None)

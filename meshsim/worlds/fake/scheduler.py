@@ -22,6 +22,11 @@ _STACK_BYTES = 16 * 2**20
 _STACK_BYTES_MANY = 2 * 2**20
 _MANY_RANKS = 256
 _FRUITLESS_POLLS = 2_000
+# Seconds between two looks, in waits that have no lock to wait on. An event's wait is another one in a rank's
+# thread: see blocking.py.
+_SLICE = 0.02
+_GLANCE = 0.001
+_real_sleep = time.sleep
 _FRUITLESS_POLLS_EACH = 50
 
 
@@ -195,7 +200,9 @@ class Scheduler:
         heapq.heappush(self._sleepers, (self._clock + seconds, self._sleeps, rank, until))
         self._pass_on()
         self._locks[rank].acquire()
-        if self.stopping or self.over.wait(max(0.0, until - time.monotonic())):
+        while not self.stopping and time.monotonic() < until:
+            _real_sleep(min(_SLICE, max(0.0, until - time.monotonic())))
+        if self.stopping:
             raise RankStopped
         self.asleep.discard(rank)
         self._between_ranks = False
@@ -214,7 +221,7 @@ class Scheduler:
             self._waiting_outside.discard(rank)
         while self.current != rank:
             self.check_running()
-            self.over.wait(0.001)
+            look_again_later()
 
     def await_turn_of_helper(self, rank: int) -> None:
         """Called in a thread that isn't the rank's own, before it passes the baton on in the rank's name."""
@@ -222,10 +229,10 @@ class Scheduler:
             self.check_running()
             if self.current != rank:
                 raise RuntimeError(
-                    f"rank {rank} communicates in two threads at once, and the fake world runs one thread of a "
-                    "rank at a time: wait for the other thread first, or run on gloo"
+                    f"rank {rank} communicates in two threads at once, and the fake world runs one thread "
+                    "of a rank at a time: wait for the other thread first, or run on gloo"
                 )
-            self.over.wait(0.001)
+            look_again_later()
 
     def progressed(self) -> None:
         """Something has happened that a polling rank may be waiting for."""
@@ -289,6 +296,11 @@ class Scheduler:
             self.all_finished.set()
         elif not self.stopping and rank not in self.passed_over:
             self._pass_on()
+
+
+def look_again_later() -> None:
+    """Sleep for a moment, for real."""
+    _real_sleep(_GLANCE)
 
 
 def _release(lock: threading.Lock) -> None:

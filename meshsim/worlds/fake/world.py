@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from types import FrameType
 
 import torch
 
@@ -38,6 +40,7 @@ _TIMEOUT = timedelta(minutes=30)
 # Formatting a stack reads source files; a few dozen say what there is to say.
 _MOST_STACKS = 64
 _UNWIND_SECONDS = 2.0
+_IMPORT_SECONDS = 30.0
 
 # Process-wide state is swapped between the ranks of one run; two runs at a time would mix theirs.
 _one_at_a_time = threading.Lock()
@@ -77,6 +80,15 @@ def _one_torch_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a thread is in the midst of importing a module."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Run:
@@ -269,14 +281,38 @@ class _Run:
         """End every rank's thread. One that doesn't communicate is interrupted where it runs Python code."""
         self._scheduler.stop()
         deadline = time.monotonic() + _UNWIND_SECONDS
-        while not self._scheduler.all_finished.wait(0.05) and time.monotonic() < deadline:
-            for rank in self._members:
-                thread = self._scheduler.thread_of(rank)
-                if thread is not None and thread.is_alive() and thread.ident is not None:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(thread.ident), ctypes.py_object(RankStopped)
-                    )
-        self._scheduler.join(0.0)
+        last = deadline + _IMPORT_SECONDS
+        importing = False
+        while not self._scheduler.all_finished.wait(0.05):
+            if time.monotonic() > (last if importing else deadline):
+                break
+            importing = self._interrupt_ranks()
+        for rank in self._scheduler.join(0.0):
+            warnings.warn(
+                f"meshsim: the thread of rank {rank} blocks in a call that can't be interrupted; "
+                "it stays until that call returns, and ends there",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _interrupt_ranks(self) -> bool:
+        """Raise RankStopped where each rank runs Python code. Whether some were spared, in an import.
+
+        A module whose import is cut short is broken for the whole process.
+        """
+        frames = sys._current_frames()
+        importing = False
+        for rank in self._members:
+            thread = self._scheduler.thread_of(rank)
+            if thread is None or not thread.is_alive() or thread.ident is None:
+                continue
+            if _imports(frames.get(thread.ident)):
+                importing = True
+            else:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident), ctypes.py_object(RankStopped)
+                )
+        return importing
 
     def _final(self, rank: int) -> RankReport:
         report = self._reports[rank]

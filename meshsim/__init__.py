@@ -10,9 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from meshsim.asserting import all_agree, differs_along, raises_on, vote_skip
     from meshsim.context import RankContext
     from meshsim.errors import CannotRun, MeshsimError, RunFailed, UsageError
     from meshsim.recordings.running import ReplayResult, replay
+    from meshsim.pytest_plugin.rank_fixtures import rank_fixture
     from meshsim.report import RankFailure, RankReport, RankState
     from meshsim.result import RunResult
     from meshsim.runner import run
@@ -42,8 +44,13 @@ _PUBLIC = {
     "Verdict": "meshsim.verdict",
     "VerdictKind": "meshsim.verdict",
     "replay": "meshsim.recordings.running",
+    "all_agree": "meshsim.asserting",
+    "differs_along": "meshsim.asserting",
+    "raises_on": "meshsim.asserting",
+    "rank_fixture": "meshsim.pytest_plugin.rank_fixtures",
     "run": "meshsim.runner",
     "sweep": "meshsim.sweeps",
+    "vote_skip": "meshsim.asserting",
 }
 
 __all__ = [
@@ -66,9 +73,14 @@ __all__ = [
     "UsageError",
     "Verdict",
     "VerdictKind",
+    "all_agree",
+    "differs_along",
+    "raises_on",
+    "rank_fixture",
     "replay",
     "run",
     "sweep",
+    "vote_skip",
 ]
 
 

@@ -25,10 +25,10 @@ class RankContext:
     world_size: int
     local_rank: int
     device: torch.device
-    mesh: MeshContext
+    mesh: MeshContext = field(repr=False)
     seed: int
     params: Mapping[str, Any] = field(default_factory=dict)
-    log: logging.Logger = field(default_factory=lambda: logging.getLogger("meshsim.rank"))
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("meshsim.rank"), repr=False)
 
     @property
     def check(self) -> RankChecks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -93,3 +94,17 @@ def _is_unittest(item: pytest.Function) -> bool:
 def mesh_test(item: pytest.Item) -> MeshTest | None:
     """The mesh test that an item is, or None."""
     return item.stash.get(TEST_KEY, None)
+
+
+def marked_lambda(collector: pytest.Collector, name: str, decorated: pytest.MarkDecorator) -> Any:
+    """The function of ``test_x = pytest.mark.mesh(...)(lambda ...)``, put in its place; None if it isn't one.
+
+    pytest takes the lambda for one more argument of the marker.
+    """
+    function = decorated.args[-1] if decorated.args else None
+    if decorated.name != "mesh" or not inspect.isfunction(function):
+        return None
+    mark = pytest.mark.mesh(*decorated.args[:-1], **decorated.kwargs).mark
+    vars(function)["pytestmark"] = [mark]
+    setattr(collector.obj, name, function)  # type: ignore[attr-defined]
+    return function

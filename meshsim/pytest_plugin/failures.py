@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from meshsim.checker.render import render
 from meshsim.checker.wording import named_ranks
 from meshsim.pytest_plugin import pytest_private
-from meshsim.pytest_plugin.outcomes import Case, Outcome, disagreement_text
+from meshsim.pytest_plugin.outcomes import Case, Outcome, disagreement_text, own_ends
 from meshsim.pytest_plugin.ranks.outcome import RankKind, RankOutcome
 from meshsim.report import RankReport, RankState
 from meshsim.reports.failure_text import rank_table
@@ -34,7 +33,7 @@ def failure_representation(case: Case, outcome: Outcome, place: tuple[str, int])
             shown.addsection(named_ranks(ranks), failed.text)
     else:
         ranks, failed = groups[0]
-        shown = _with_head(head, ranks, failed)
+        shown = pytest_private.with_ranks(failed.longrepr, named_ranks(ranks), head)
         for others, other in groups[1:_TRACEBACKS]:
             shown.addsection(named_ranks(others), other.text)
         if len(groups) > _TRACEBACKS:
@@ -54,18 +53,6 @@ def _headline(case: Case, outcome: Outcome) -> str:
     if outcome is Outcome.DISAGREEMENT:
         return disagreement_text(case)
     return case.result.verdict.summary or case.result.verdict.kind.value
-
-
-def _with_head(head: str, ranks: Sequence[int], failed: RankOutcome) -> Any:
-    """The representation that was made on the rank, with a line above it and the rank in its summary."""
-    chain = list(failed.longrepr.chain)
-    traceback, crash, description = chain[-1]
-    if crash is not None:
-        crash = pytest_private.crash_location(
-            crash.path, crash.lineno, f"{named_ranks(ranks)}: {crash.message}"
-        )
-    chain[-1] = (traceback, crash, description)
-    return pytest_private.ExceptionChainRepr([(pytest_private.text_representation(head), None, None), *chain])
 
 
 def _failures(case: Case) -> list[tuple[list[int], RankOutcome]]:
@@ -94,7 +81,7 @@ def _others(case: Case) -> str:
     culprits = set(case.result.verdict.ranks)
     lost = [r.rank for r in ranks if _is_consequence(r, culprits)]
     shown = [r for r in ranks if r.rank not in lost]
-    lines = [rank_table(shown)] if shown else []
+    lines = [rank_table(shown, own_ends(case))] if shown else []
     if lost:
         lines.append(f"{len(lost)} rank{'' if len(lost) == 1 else 's'}: peer lost ({named_ranks(lost)})")
     return "\n".join(lines)

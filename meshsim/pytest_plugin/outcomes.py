@@ -58,6 +58,13 @@ _HANGS = (
     VerdictKind.HOST_SYNC_CYCLE,
     VerdictKind.SEND_RECV_CYCLE,
 )
+_FOUND_BY_RAISING = (
+    VerdictKind.SHOULD_BE_SAME,
+    VerdictKind.SHOULD_DIFFER,
+    VerdictKind.UNSUPPORTED,
+    VerdictKind.WRONG_RANK_KIND,
+    VerdictKind.PLAN_MISMATCH,
+)
 _WAITS = (*_HANGS, VerdictKind.EXTRA_CALL, VerdictKind.UNMATCHED_RECV, VerdictKind.UNMATCHED_SEND)
 """Verdicts that a rank which ends early brings about on the others."""
 
@@ -122,13 +129,22 @@ def _hung(case: Case) -> bool:
 def _mismatched(case: Case) -> bool:
     return (
         not case.result.ok
-        and case.verdict not in (VerdictKind.RAISED, *_CRASHES, *_HANGS)
+        and not _failed(case)
+        and case.verdict not in (*_CRASHES, *_HANGS)
         and not case.early_end_explains
     )
 
 
 def _failed(case: Case) -> bool:
-    return case.verdict is VerdictKind.RAISED
+    """Also for kinds that a rank finds out by raising: ``UNSUPPORTED``, ``SHOULD_BE_SAME``."""
+    if case.verdict in (*_CRASHES, *_HANGS):
+        return False
+    return case.verdict is VerdictKind.RAISED or any(
+        outcome is not None and outcome.kind is RankKind.FAILED
+        for rank in case.result.verdict.ranks
+        if rank < len(case.outcomes) and case.verdict in _FOUND_BY_RAISING
+        for outcome in [case.outcomes[rank]]
+    )
 
 
 ORDER: tuple[tuple[Outcome, Callable[[Case], bool]], ...] = (
@@ -165,6 +181,15 @@ def disagreement_text(case: Case) -> str:
 def _reasons(case: Case, ranks: Sequence[int]) -> str:
     reasons = {o.reason for rank in ranks if (o := case.outcomes[rank]) is not None and o.reason}
     return f" ({'; '.join(sorted(reasons))})" if reasons else ""
+
+
+def own_ends(case: Case) -> dict[int, tuple[str, str]]:
+    """What to say of the ranks that returned: passed, or how they ended themselves, and why."""
+    told = {}
+    for rank, outcome in enumerate(case.outcomes):
+        if outcome is not None and outcome.kind is not RankKind.FAILED:
+            told[rank] = _OWN_END.get(outcome.kind, "passed"), outcome.reason
+    return told
 
 
 def merged_reason(case: Case) -> str:

@@ -7,7 +7,7 @@ handler have no public way in.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ def long_representation(
     full_trace: bool,
     verbosity: int,
     absolute_paths: bool,
+    hidden_arguments: Container[str] = (),
 ) -> ExceptionChainRepr:
     """What ``Function.repr_failure`` makes of an exception, without an item. Tried on 9.2."""
     if isinstance(error, outcomes.Failed) and not error.pytrace:
@@ -70,9 +71,14 @@ def long_representation(
         truncate_locals=verbosity <= 1,
         truncate_args=verbosity <= 2,
     )
-    if isinstance(made, ExceptionChainRepr):
-        return made
-    return ExceptionChainRepr([(made.reprtraceback, made.reprcrash, None)])
+    if not isinstance(made, ExceptionChainRepr):
+        made = ExceptionChainRepr([(made.reprtraceback, made.reprcrash, None)])
+    for traceback, _, _ in made.chain:
+        for entry in traceback.reprentries:
+            arguments = getattr(entry, "reprfuncargs", None)
+            if arguments is not None:
+                arguments.args = [pair for pair in arguments.args if pair[0] not in hidden_arguments]
+    return made
 
 
 def _shown_frames(excinfo: ExceptionInfo[BaseException], file: str, line: int, *, middle_short: bool) -> Any:
@@ -94,6 +100,17 @@ def _without_harness(frames: Any) -> Any:
     from meshsim.source import is_harness_file
 
     return frames.filter(lambda entry: not is_harness_file(str(entry.path)))
+
+
+def with_ranks(shown: ExceptionChainRepr, ranks: str, head: str = "") -> ExceptionChainRepr:
+    """A representation with the ranks in its summary line, and a line above it."""
+    chain = list(shown.chain)
+    traceback, crash, description = chain[-1]
+    if crash is not None:
+        crash = crash_location(crash.path, crash.lineno, f"{ranks}: {crash.message.removeprefix('Failed: ')}")
+    chain[-1] = (traceback, crash, description)
+    above = [(text_representation(head), None, None)] if head else []
+    return ExceptionChainRepr([*above, *chain])
 
 
 def text_representation(text: str) -> ReprTraceback:
@@ -176,6 +193,14 @@ def explained_comparisons(assertion_verbosity: int, verbosity: int, ini: Mapping
         util._reprcompare, util._assertion_pass, util._config = before
 
 
+def comparison_message(op: str, left: object, right: object) -> str:
+    """The message that a rewritten ``assert left op right`` has."""
+    custom = util._reprcompare(op, left, right) if util._reprcompare is not None else None
+    if custom is None:
+        return f"assert {rewrite._saferepr(left)} {op} {rewrite._saferepr(right)}"
+    return util.format_explanation(f"assert {custom}").replace("%%", "%")
+
+
 def _truncated(lines: Any, config: Any) -> list[str]:
     materialize = getattr(truncate, "materialize_with_truncation", None)
     if materialize is not None:
@@ -190,7 +215,11 @@ def rewritten_modules(config: pytest.Config) -> dict[str, str]:
 
     for finder in sys.meta_path:
         if isinstance(finder, rewrite.AssertionRewritingHook):
-            return {name: str(path) for name, path in finder._rewritten_names.items()}
+            return {
+                name: str(path)
+                for name, path in finder._rewritten_names.items()
+                if name.partition(".")[0] not in ("meshsim", "meshlib")
+            }
     return {}
 
 

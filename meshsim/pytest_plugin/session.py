@@ -13,7 +13,8 @@ import pytest
 
 from meshsim.errors import CannotRun, UsageError
 from meshsim.pytest_plugin import pytest_private
-from meshsim.pytest_plugin.collecting import PROBLEM_KEY, Collection, MeshTest, mesh_test
+from meshsim.pytest_plugin.collecting import PROBLEM_KEY, Collection, MeshTest, marked_lambda, mesh_test
+from meshsim.pytest_plugin.keys import REPRESENTATION_KEY
 from meshsim.pytest_plugin.options import MeshOptions
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 RESULT_KEY = pytest.StashKey["RunResult"]()
 """The result of an item's run."""
-REPRESENTATION_KEY = pytest.StashKey[Any]()
-"""What an item's report shows in place of the parent's own traceback."""
+CANNOT_RUN_KEY = pytest.StashKey[str]()
+"""Why an item can't run here, where that is to be a failure."""
 BACKEND_KEY = pytest.StashKey[str]()
 """The backend that an item runs on."""
 
@@ -43,6 +44,15 @@ class MeshSession:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         self.collection.parametrize(metafunc)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, collector: pytest.Collector, name: str, obj: object) -> Any:
+        if not isinstance(obj, pytest.MarkDecorator):
+            return None
+        function = marked_lambda(collector, name, obj)
+        if function is None:
+            return None
+        return collector.ihook.pytest_pycollect_makeitem(collector=collector, name=name, obj=function)
+
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         self.collection.note(item)
 
@@ -60,9 +70,9 @@ class MeshSession:
 
         backend, reason = backend_of(test, self.options)
         item.stash[BACKEND_KEY] = backend
-        if reason is not None:
-            if self.options.strict:
-                pytest.fail(f"{reason} (--mesh-strict)", pytrace=False)
+        if reason is not None and self.options.strict:
+            item.stash[CANNOT_RUN_KEY] = reason
+        elif reason is not None:
             raise pytest_private.skipped_at_test(reason)
 
     @pytest.hookimpl(tryfirst=True)
@@ -70,6 +80,9 @@ class MeshSession:
         test = mesh_test(pyfuncitem)
         if test is None:
             return None
+        reason = pyfuncitem.stash.get(CANNOT_RUN_KEY, None)
+        if reason is not None:
+            pytest.fail(f"{reason} (--mesh-strict)", pytrace=False)
         self._run(pyfuncitem, test)
         return True
 
@@ -120,9 +133,11 @@ def _conclude(item: pytest.Function, ran: Ran) -> None:
     """Return for a pass; otherwise raise what makes pytest report the outcome."""
     from meshsim.pytest_plugin.failures import failure_representation
     from meshsim.pytest_plugin.outcomes import Case, Outcome, decide, merged_reason
+    from meshsim.pytest_plugin.subtest_reports import report_subtests
 
     case = Case(ran.result)
     outcome = decide(case)
+    report_subtests(item, case)
     _pass_on_warnings(item, case)
     _pass_on_recorded(item, case)
     if outcome is Outcome.PASS:

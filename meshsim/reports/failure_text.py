@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from meshsim.checker.render import render
 from meshsim.checker.wording import rank_ranges, site_name
@@ -26,11 +26,17 @@ def headline(result: RunResult) -> str:
     return f"FAILED {result.topology}, {result.world_size} ranks on {result.backend}, seed {result.seed}"
 
 
-def rank_table(ranks: Sequence[RankReport]) -> str:
-    """How each rank ended; ranks that ended alike share a line."""
+def rank_table(ranks: Sequence[RankReport], told: Mapping[int, tuple[str, str]] | None = None) -> str:
+    """How each rank ended; ranks that ended alike share a line.
+
+    ``told`` has, for some ranks, other words for the state and for what happened.
+    """
     same: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for report in ranks:
-        same[(report.state.value, *_what_and_where(report))].append(report.rank)
+        cells = (report.state.value, *_what_and_where(report))
+        if told and report.rank in told:
+            cells = (*told[report.rank], "")
+        same[cells].append(report.rank)
     rows = [(rank_ranges(members), state, _cut(what), line) for (state, what, line), members in same.items()]
     return aligned(("ranks", "state", "what", "line"), rows) if rows else ""
 

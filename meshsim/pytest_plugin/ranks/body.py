@@ -13,6 +13,7 @@ from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.ranks.assertions import Rewriting, comparisons_explained
 from meshsim.pytest_plugin.ranks.harness import RankHarness
 from meshsim.pytest_plugin.ranks.outcome import RankKind, RankOutcome
+from meshsim.pytest_plugin.ranks.plain_asserts import explain_plain_assertion
 from meshsim.pytest_plugin.ranks.representation import Representations
 from meshsim.pytest_plugin.ranks.settings import RankSettings
 from meshsim.pytest_plugin.ranks.values import RankValues, Resolved
@@ -61,6 +62,7 @@ class MeshBody:
                     value = self._run(harness, values)
             except _ENDS as raised:
                 error = raised
+                explain_plain_assertion(raised)
                 kind = _kind_of(raised)
             outcome = harness.outcome(kind)
             if error is None:

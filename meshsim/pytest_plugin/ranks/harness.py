@@ -7,16 +7,12 @@ from types import TracebackType
 from typing import Any
 
 from meshsim.context import RankContext
-from meshsim.errors import MeshsimError
+from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.ranks.logs import RankLogs
 from meshsim.pytest_plugin.ranks.outcome import RankKind, RankOutcome, SubtestOutcome
 from meshsim.pytest_plugin.ranks.settings import RankSettings
 from meshsim.pytest_plugin.ranks.values import Resolved
 from meshsim.pytest_plugin.ranks.warned import RankWarnings
-
-
-class LeftProcessGroup(MeshsimError):
-    """A test started a default process group of its own, and didn't end it."""
 
 
 class RankHarness:
@@ -49,13 +45,14 @@ class RankHarness:
         self._logs.stop()
 
     def check_process_group(self) -> None:
-        """LeftProcessGroup where the body leaves a default process group that it didn't find."""
+        """Fails the test where the body leaves a default process group that it didn't find."""
         import torch.distributed as dist
 
         if dist.is_initialized() and dist.group.WORLD is not self._group:
-            raise LeftProcessGroup(
+            raise pytest_private.outcomes.Failed(
                 "left a process group: the test started a default process group of its own; end it with "
-                "torch.distributed.destroy_process_group() before the test returns"
+                "torch.distributed.destroy_process_group() before the test returns",
+                pytrace=False,
             )
 
     def logs(self) -> str:

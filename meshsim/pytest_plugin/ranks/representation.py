@@ -9,6 +9,9 @@ from typing import Any
 from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.ranks.settings import RankSettings
 
+# Their repr is long, and the same for every test.
+_SAYING_NOTHING = ("rank_context", "mesh_context")
+
 
 class Representations:
     """Ranks of one process that failed alike share one representation: making one reads source files."""
@@ -29,6 +32,7 @@ class Representations:
                 full_trace=settings.full_trace,
                 verbosity=settings.verbosity,
                 absolute_paths=_working_directory() != settings.invocation_dir,
+                hidden_arguments=_SAYING_NOTHING,
             )
             self._made[key] = shown, str(shown)
         return self._made[key]

@@ -7,11 +7,13 @@ it is also what C++ callers reach (DDP's reducer, functional collectives), throu
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from meshsim.worlds.injection import Injection
 
 Tensors = list[torch.Tensor]
+
+_C10D_FILES = ("distributed_c10d.py", "c10d_logger.py")
+_DDP_FILE = os.path.join("torch", "nn", "parallel", "distributed.py")
 
 POINT_TO_POINT = frozenset({"send", "recv"})
 
@@ -213,6 +218,13 @@ def reduce_op_name(reduce_op: Any) -> str:
     """``SUM`` for ``ReduceOp.SUM``, whichever of c10d's two types it comes as."""
     kind = getattr(reduce_op, "op", reduce_op)
     return str(kind).rsplit(".", 1)[-1]
+
+
+def _is_ddp_own(frame: FrameType | None) -> bool:
+    """Whether DDP itself makes the call: under ``join`` it starts works that it never means to wait for."""
+    while frame is not None and frame.f_code.co_filename.endswith(_C10D_FILES):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.endswith(_DDP_FILE)
 
 
 class RecordedWork(dist.Work):
@@ -508,6 +520,8 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
             **_tensor_facts(facts_of),
             **facts,
         )
+        if event.async_op and _is_ddp_own(sys._getframe(2)):
+            event.waited = True
         call = Call(event, method, arguments, inputs, outputs, root, peer)
         try:
             work = self._start(call)

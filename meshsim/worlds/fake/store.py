@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
+from meshsim.source import user_line
 from meshsim.torch_private import Store
+from meshsim.trace import SourceLine
 from meshsim.worlds.fake.scheduler import Scheduler
 
 
@@ -21,8 +24,8 @@ class FakeStore(Store):
         self._data: dict[str, bytes] = {}
         self._queues: dict[str, list[bytes]] = {}
         self._waiting: dict[str, list[int]] = {}
-        self.waits: dict[int, str] = {}
-        """The key that each blocked rank waits for."""
+        self.waits: dict[int, tuple[str, SourceLine | None]] = {}
+        """The key that each blocked rank waits for, and where."""
 
     def set(self, key: str, value: Any) -> None:
         self._data[key] = _bytes(value)
@@ -102,7 +105,7 @@ class FakeStore(Store):
             if rank is None:
                 raise dist.DistStoreError(f"no such key in the store: {key}")
             self._waiting.setdefault(key, []).append(rank)
-            self.waits[rank] = key
+            self.waits[rank] = key, user_line(sys._getframe(1))
             self._scheduler.block(rank)
             self.waits.pop(rank, None)
 

@@ -340,10 +340,12 @@ class _Run:
         )
 
     def _store_wait(self, rank: int) -> TraceEvent:
+        key, site = self._store.waits[rank]
         return TraceEvent(
             rank=rank,
             index=len(self._recorders[rank].events),
             op="store.wait",
             group=self._members,
-            note=f"waits for the store's key {self._store.waits[rank]}",
+            site=site,
+            note=f"waits for the store's key {key}",
         )

@@ -26,6 +26,8 @@ always spans data and context parallel ranks, so that their ``dp_shard_cp`` and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 DENSE_AXES = ("pp", "dp", "cp", "tp")
@@ -57,3 +59,37 @@ DERIVED_AXES = MappingProxyType(
     }
 )
 """Each derived axis as base axes; where several views spell it, all the spellings mean the same ranks."""
+
+
+def spellings(name: str, views: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The base axes that a name stands for, by view; empty for a name that nobody has."""
+    found: dict[str, tuple[str, ...]] = {}
+    for view, axes in views.items():
+        for base in ((name,), *DERIVED_AXES.get(name, ())):
+            if set(base) <= set(axes):
+                found[view] = base
+                break
+    return found
+
+
+def places_in(
+    names: tuple[str, ...], views: Mapping[str, tuple[str, ...]]
+) -> tuple[str, tuple[int, ...]] | None:
+    """The first view that has all the names, each base axis once, and the axes' places in it.
+
+    None where no view has them.
+    """
+    spelled = [spellings(name, views) for name in names]
+    for view, axes in views.items():
+        parts = [found.get(view) for found in spelled]
+        if parts and None not in parts:
+            places = sorted(axes.index(axis) for part in parts for axis in part or ())
+            if len(set(places)) == len(places):
+                return view, tuple(places)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def built_in_places(axes: str | tuple[str, ...]) -> tuple[str, tuple[int, ...]] | None:
+    """:func:`places_in` the built-in views: the same for every plan, as added views come after them."""
+    return places_in((axes,) if isinstance(axes, str) else axes, BUILT_IN_VIEWS)

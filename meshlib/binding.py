@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha1
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,7 +17,7 @@ from meshlib.grid import Grid, MeshAxis
 from meshlib.groups import GroupOptions, Groups
 from meshlib.live import LiveMesh, make_live_mesh
 from meshlib.plan import MeshPlan
-from meshlib.rank_text import ranks_text
+from meshlib.rank_text import rank_list_text, ranks_text
 from meshlib.stage_meshes import StageMesh, expert_axes, stage_mesh, stage_ranks
 from meshlib.torch_private import default_group, group_timeout
 
@@ -70,38 +69,50 @@ def group_axes(plan: MeshPlan) -> tuple[str, ...]:
 def _make_meshes(plan: MeshPlan, device_type: str, groups: Groups, rank: int) -> Binding:
     # One axis after the other: the groups of an axis don't share ranks, so no two ranks can wait for each
     # other.
-    made = {axis: groups.get(axis, plan.group(axis, rank)) for axis in group_axes(plan)}
-    stage = _stage_root(plan, device_type, groups, rank)
+    ranks = {axis: plan.group(axis, rank) for axis in group_axes(plan)}
+    made = {axis: groups.get(axis, members) for axis, members in ranks.items()}
+    # The stage's ranks as a 1-D mesh: torch's root for all views, so that their slices can be combined.
+    grid = Grid(stage_ranks(plan, rank), (plan.size("stage"),))
+    stage = make_live_mesh(grid, ("stage",), groups=groups, device_type=device_type, coordinate=None, own=())
 
     def mesh(part: StageMesh) -> LiveMesh:
-        shares_ranks = part.grid.ranks == stage.ranks
         live = make_live_mesh(
             part.grid,
             part.axes,
             groups=groups,
             device_type=device_type,
             coordinate=part.coordinate,
-            own=tuple(made[axis] for axis in part.axes),
-            rank_map=stage.rank_map if shares_ranks else None,
-            under=stage.mesh if shares_ranks else None,
+            own=tuple([made[axis] for axis in part.axes]),
+            under=stage if part.grid.ranks == grid.ranks else None,
         )
-        _verify(live, part, plan, rank)
+        _verify(live, ranks, rank)
         return live
 
     device_mesh = mesh(stage_mesh(plan, "dense", _DENSE, rank))
-    fsdp = mesh(stage_mesh(plan, "fsdp", _FSDP, rank))
-    moe = mesh(stage_mesh(plan, "expert", expert_axes(plan), rank)) if plan.dims.ep_size > 1 else None
-    pp_ranks = plan.group("pp", rank)
-    pp = make_live_mesh(
-        Grid(pp_ranks, (len(pp_ranks),)),
-        ("pp",),
-        groups=groups,
-        device_type=device_type,
-        coordinate=(pp_ranks.index(rank),),
-        own=(made["pp"],),
-    )
     device_mesh["dp", "cp"].flatten("dp_cp")
-    return Binding(groups, device_mesh, fsdp, moe, pp)
+    pp = StageMesh(("pp",), Grid(ranks["pp"], (len(ranks["pp"]),)), (ranks["pp"].index(rank),))
+    moe = mesh(stage_mesh(plan, "expert", expert_axes(plan), rank)) if plan.dims.ep_size > 1 else None
+    return Binding(
+        groups=groups,
+        device_mesh=device_mesh,
+        fsdp_non_moe_mesh=mesh(stage_mesh(plan, "fsdp", _FSDP, rank)),
+        fsdp_moe_mesh=moe,
+        pp_mesh=mesh(pp),
+    )
+
+
+def _verify(mesh: LiveMesh, ranks: Mapping[str, tuple[int, ...]], rank: int) -> None:
+    """Each axis's group, coordinate and local rank against the plan's groups of this rank."""
+    coordinate = mesh.get_coordinate() or ()
+    for place, axis in enumerate(mesh.mesh_dim_names or ()):
+        group, expected = mesh.get_group(place), ranks[axis]
+        held, local = tuple(dist.get_process_group_ranks(group)), mesh.get_local_rank(place)
+        if held != expected or expected[local] != rank or coordinate[place] != local or group.rank() != local:
+            raise MeshError(
+                f"rank {rank}: the {axis} axis of the mesh has the ranks {rank_list_text(held)}, coordinate "
+                f"{coordinate[place]} and local rank {local}; the plan has {rank_list_text(expected)} and "
+                f"{expected.index(rank)}"
+            )
 
 
 def bind_ranks(
@@ -138,45 +149,3 @@ def _topic(members: Sequence[int]) -> str:
 
 def _listed(ranks: Sequence[int]) -> str:
     return f"{ranks.start} to {ranks.stop - 1}" if isinstance(ranks, range) else ranks_text(ranks)
-
-
-@dataclass
-class _Stage:
-    ranks: Any
-    rank_map: torch.Tensor
-    mesh: LiveMesh
-
-
-def _stage_root(plan: MeshPlan, device_type: str, groups: Groups, rank: int) -> _Stage:
-    """The stage's ranks as a 1-D mesh: torch's root for all views, so that their slices can be combined."""
-    ranks = stage_ranks(plan, rank)
-    with torch.device("cpu"):
-        rank_map = (
-            torch.arange(ranks.start, ranks.stop, dtype=torch.int)
-            if isinstance(ranks, range)
-            else torch.tensor(ranks, dtype=torch.int)
-        )
-    grid = Grid(ranks, (len(ranks),))
-    mesh = make_live_mesh(
-        grid,
-        ("stage",),
-        groups=groups,
-        device_type=device_type,
-        coordinate=None,
-        own=(),
-        rank_map=rank_map,
-    )
-    return _Stage(grid.ranks, rank_map, mesh)
-
-
-def _verify(mesh: LiveMesh, part: StageMesh, plan: MeshPlan, rank: int) -> None:
-    """Each axis's group, coordinate and local rank against the plan."""
-    for place, axis in enumerate(part.axes):
-        ranks = plan.group(axis, rank)
-        held = tuple(dist.get_process_group_ranks(mesh.get_group(place)))
-        local = mesh.get_local_rank(place)
-        if held != ranks or ranks[local] != rank or (mesh.get_coordinate() or ())[place] != local:
-            raise MeshError(
-                f"rank {rank}: the {axis} axis of the mesh has the group {held} and coordinate {local}, "
-                f"the plan {ranks} and {ranks.index(rank)}"
-            )

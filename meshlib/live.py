@@ -28,6 +28,7 @@ class Root:
     coordinate: tuple[int, ...] | None
     """This rank's, on the grid; None when it isn't a member."""
     rank_map: torch.Tensor
+    flat_rank_map: tuple[int, ...]
     axes: Axes = ()
     mesh: LiveMesh | None = None
     """The mesh that torch sees as the root of all slices."""
@@ -60,10 +61,18 @@ class LiveMesh(DeviceMesh):
             self,
             device_type=root.device_type,
             layout=mesh_layout(
-                [([grid.shape[d] for d in a.dims], [grid.strides[d] for d in a.dims]) for a in shown]
+                tuple(
+                    [
+                        (
+                            tuple([grid.shape[dim] for dim in axis.dims]),
+                            tuple([grid.strides[dim] for dim in axis.dims]),
+                        )
+                        for axis in shown
+                    ]
+                )
             ),
             rank_map=root.rank_map,
-            flat_rank_map=tuple(grid.ranks),
+            flat_rank_map=root.flat_rank_map,
             names=None if axes is None else tuple(axis.name for axis in axes),
             root=root.mesh,
             groups=groups,
@@ -212,6 +221,14 @@ class LiveMesh(DeviceMesh):
 torch.serialization.add_safe_globals([LiveMesh])
 
 
+def rank_tensor(ranks: Sequence[int]) -> torch.Tensor:
+    """Ranks as torch's meshes hold them: on the CPU, whatever the default device is."""
+    with torch.device("cpu"):
+        if isinstance(ranks, range):
+            return torch.arange(ranks.start, ranks.stop, dtype=torch.int)
+        return torch.tensor(ranks, dtype=torch.int)
+
+
 def make_live_mesh(
     grid: Grid,
     names: tuple[str, ...] | None,
@@ -220,18 +237,18 @@ def make_live_mesh(
     device_type: str,
     coordinate: tuple[int, ...] | None,
     own: tuple[dist.ProcessGroup, ...],
-    rank_map: torch.Tensor | None = None,
     under: LiveMesh | None = None,
 ) -> LiveMesh:
     """A mesh of its own: ``own`` are this rank's groups, one an axis. ``under`` is a mesh of the same
     ranks that torch takes for the root, so that meshes with one root combine (FSDP over tensor parallel
     parameters).
     """
-    if rank_map is None:
-        with torch.device("cpu"):
-            rank_map = torch.tensor(list(grid.ranks), dtype=torch.int)
+    if under is None:
+        rank_map, flat_rank_map = rank_tensor(grid.ranks), tuple(grid.ranks)
+    else:
+        rank_map, flat_rank_map = under._rank_map, under._flatten_rank_map
     axes = None if names is None else tuple(MeshAxis(name, (dim,)) for dim, name in enumerate(names))
-    root = Root(grid, groups, device_type, coordinate, rank_map, axes or (), under)
+    root = Root(grid, groups, device_type, coordinate, rank_map, flat_rank_map, axes or (), under)
     mesh = LiveMesh(root, axes, own)
     if under is None:
         root.mesh = mesh

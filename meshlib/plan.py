@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from meshlib.axes import DENSE_AXES, DERIVED_AXES
+from meshlib.axes import DENSE_AXES, DERIVED_AXES, built_in_places, places_in, spellings
 from meshlib.dims import ParallelDims, checked_world_size
 from meshlib.errors import MeshError, TopologyError, UnknownAxis
 from meshlib.integers import checked_rank, exact_int
@@ -347,49 +347,29 @@ class MeshPlan:
         except (KeyError, TypeError):
             raise UnknownAxis(f"unknown view {name!r}; this plan has {names_text(self._views)}") from None
 
-    @cached_property
-    def _lookups(self) -> dict[Any, tuple[View, tuple[int, ...]]]:
-        return {}
-
     def _places(self, axes: str | Sequence[str]) -> tuple[View, tuple[int, ...]]:
         """The view that has all of these axes, and their places in it."""
-        key = axes if isinstance(axes, str) else tuple(axes)
-        found = self._lookups.get(key)
-        if found is None:
-            found = self._lookups[key] = self._look_up(key)
-        return found
+        key = axes if isinstance(axes, str) else _axis_names(axes)
+        found = built_in_places(key)
+        return (self._views[found[0]], found[1]) if found else self._look_up(key)
 
     def _look_up(self, axes: str | tuple[str, ...]) -> tuple[View, tuple[int, ...]]:
         names = (axes,) if isinstance(axes, str) else axes
         if not names:
             raise MeshError(f"no axis is named; known are {names_text(self.known_axes)}")
-        spelled = {name: self._spellings(name) for name in names}
-        overlap = len(spelled) < len(names)
-        for view_name, view in self._views.items():
-            parts = [spelled[name].get(view_name) for name in names]
-            if None in parts:
-                continue
-            places = [view.axes.index(axis) for part in parts for axis in part or ()]
-            if len(set(places)) == len(places):
-                return view, tuple(sorted(places))
-            overlap = True
-        if overlap:
+        views = {name: view.axes for name, view in self._views.items()}
+        spelled = {name: spellings(name, views) for name in names}
+        unknown = [name for name in names if not spelled[name]]
+        if unknown:
+            listed = names_text(map(repr, unknown))
+            raise UnknownAxis(f"unknown axis {listed}; known are {names_text(self.known_axes)}")
+        found = places_in(names, views)
+        if found:
+            return self._views[found[0]], found[1]
+        if any(all(view in spelled[name] for name in names) for view in views):
             raise MeshError(f"the axes {names_text(names)} overlap: name each base axis once")
         homes = "; ".join(f"{name} is in {names_text(views)}" for name, views in spelled.items())
         raise MeshError(f"no view has all of {names_text(names)}: {homes}")
-
-    def _spellings(self, name: str) -> dict[str, tuple[str, ...]]:
-        """The base axes that a name stands for, by view."""
-        found: dict[str, tuple[str, ...]] = {}
-        spellings = ((name,), *DERIVED_AXES.get(name, ()))
-        for view_name, view in self._views.items():
-            for base in spellings:
-                if set(base) <= set(view.axes):
-                    found[view_name] = base
-                    break
-        if not found:
-            raise UnknownAxis(f"unknown axis {name!r}; known are {names_text(self.known_axes)}")
-        return found
 
     @property
     def known_axes(self) -> tuple[str, ...]:
@@ -409,6 +389,13 @@ class MeshPlan:
                 raise MeshError(
                     f"{axis}={value!r} is out of range: {axis} has size {size}, coordinates 0 to {size - 1}"
                 )
+
+
+def _axis_names(axes: Any) -> tuple[str, ...]:
+    names = tuple(axes) if isinstance(axes, Iterable) else (axes,)
+    if not all(isinstance(name, str) for name in names):
+        raise MeshError(f"axes must be a name or a tuple of names, such as ('dp', 'cp'), got {axes!r}")
+    return names
 
 
 def _checked_node_size(node_size: Any) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -124,16 +125,15 @@ def create_group(
     return made
 
 
-def mesh_layout(axes: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Any:
+@lru_cache(maxsize=1024)
+def mesh_layout(axes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]) -> Any:
     """The layout of a ``DeviceMesh``: for each axis the sizes and strides that it is made of. Tried on
     2.13.0.
     """
     from torch.distributed import _mesh_layout
 
     flat = _private(_mesh_layout, "_FlatLayout")
-    return _private(_mesh_layout, "_MeshLayout")(
-        [flat(tuple(sizes), tuple(strides)) for sizes, strides in axes]
-    )
+    return _private(_mesh_layout, "_MeshLayout")([flat(sizes, strides) for sizes, strides in axes])
 
 
 def fill_device_mesh(

@@ -322,6 +322,8 @@ def test_replica_scope_with_tp_between_dp_and_cp():
         (lambda p: p.group(("dp", "dp"), 0), ["overlap"]),
         (lambda p: p.group(("dp_cp", "cp"), 0), ["overlap"]),
         (lambda p: p.group((), 0), ["no axis"]),
+        (lambda p: p.group(5, 0), ["tuple of names", "5"]),
+        (lambda p: p.group([["tp"]], 0), ["tuple of names"]),
         (lambda p: p.group("tp", 8), ["rank 8", "0 to 7"]),
         (lambda p: p.group("tp", -1), ["rank -1"]),
         (lambda p: p.group("tp", True), ["True"]),

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 Tensors = list[torch.Tensor]
 
 _C10D_FILES = ("distributed_c10d.py", "c10d_logger.py")
-_DDP_FILE = os.path.join("torch", "nn", "parallel", "distributed.py")
+_DDP_FILES = (
+    os.path.join("torch", "nn", "parallel", "distributed.py"),
+    os.path.join("torch", "distributed", "algorithms", "join.py"),
+)
 
 POINT_TO_POINT = frozenset({"send", "recv"})
 
@@ -224,7 +227,7 @@ def _is_ddp_own(frame: FrameType | None) -> bool:
     """Whether DDP itself makes the call: under ``join`` it starts works that it never means to wait for."""
     while frame is not None and frame.f_code.co_filename.endswith(_C10D_FILES):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.endswith(_DDP_FILE)
+    return frame is not None and frame.f_code.co_filename.endswith(_DDP_FILES)
 
 
 class RecordedWork(dist.Work):

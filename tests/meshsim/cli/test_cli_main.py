@@ -14,7 +14,7 @@ import meshlib
 from meshsim.cli import app
 
 Call = Callable[..., Any]
-COMMANDS = ("run", "list", "show", "matrix", "doctor")
+COMMANDS = ("run", "list", "show", "replay", "matrix", "doctor")
 
 
 def test_help_lists_the_commands(call: Call) -> None:

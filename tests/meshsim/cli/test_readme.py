@@ -18,8 +18,8 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 FILES = {text.splitlines()[0].removeprefix("# "): text for kind, text in BLOCKS if kind == "python"}
 SCRIPTS = [name for name in FILES if name not in ("grad_sync.py", "test_norm.py")]
-COMMANDS = [
-    line.removeprefix("$ ") for kind, text in BLOCKS if kind == "console" for line in text.splitlines()
+SESSIONS = [
+    [line.removeprefix("$ ") for line in text.splitlines()] for kind, text in BLOCKS if kind == "console"
 ]
 
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_block_is_one_that_these_tests_run() -> None:
     assert {kind for kind, _ in BLOCKS} == {"python", "console"}
     assert all(name.endswith(".py") for name in FILES)
-    assert all(command.startswith("meshsim ") for command in COMMANDS)
+    assert all(command.startswith("meshsim ") for session in SESSIONS for command in session)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -46,9 +46,10 @@ def test_scripts_run(folder: Path, name: str) -> None:
     sys.modules.pop("grad_sync", None)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_succeed(folder: Path, command: str) -> None:
-    assert main(shlex.split(command)[1:]) == 0
+@pytest.mark.parametrize("commands", SESSIONS, ids=lambda commands: commands[0])
+def test_commands_succeed(folder: Path, commands: list[str]) -> None:
+    for command in commands:
+        assert main(shlex.split(command)[1:]) == 0, command
 
 
 def test_the_first_test_passes(folder: Path) -> None:

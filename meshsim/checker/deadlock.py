@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from meshsim.checker.certain import first_mismatch
@@ -64,6 +64,8 @@ class Waits:
     pending: dict[int, TraceEvent]
     needs: dict[int, list[int]]
     """Of each waiting rank, the ranks whose call is missing; empty when its partners have come."""
+    told: frozenset[int] = frozenset()
+    """Ranks whose end has been told already."""
 
     def ended(self, rank: int) -> bool:
         """Whether the rank will make no more calls."""
@@ -167,7 +169,7 @@ def explain_missing(waits: Waits, ended: Sequence[int]) -> Finding | None:
     gone = set(ended)
     for rank, needs in waits.needs.items():
         if gone.intersection(needs):
-            return _missing_finding(waits, rank, gone.__contains__)
+            return _missing_finding(replace(waits, told=frozenset(gone)), rank, gone.__contains__)
     return None
 
 
@@ -311,10 +313,13 @@ def _state_text(waits: Waits, rank: int) -> str:
         return "isn't part of this run"
     text = _ending(waits, report)
     last = last_call(report)
-    if rank in waits.pending or last is None:
-        return text if rank in waits.pending else f"{text}, without any call before"
+    if rank in waits.pending:
+        return text
+    if last is None:
+        return "had made no call before" if rank in waits.told else f"{text}, without any call before"
     number = op_number(report.trace, last)
-    return f"{text}, last call {last.op} number {number} on {group_name(last)} at {site_name(last.site)}"
+    call = f"last call {last.op} number {number} on {group_name(last)} at {site_name(last.site)}"
+    return f"had as its {call}" if rank in waits.told else f"{text}, {call}"
 
 
 def _ending(waits: Waits, report: RankReport) -> str:
@@ -477,7 +482,7 @@ def _edge(waits: Waits, rank: int, other: int | None) -> dict[str, Any]:
     peer = ""
     if event.op in P2P_OPS and event.peer is not None:
         peer = f" {'to' if event.op in SEND_OPS else 'from'} {event.peer}"
-    where = "" if event.op in P2P_OPS else f" on {group_name(event)}"
+    where = "" if event.op in P2P_OPS else f" on {_told_apart(waits, event)}"
     waiting = "wait() of " if event.async_op else ""
     return {
         "rank": rank,
@@ -485,6 +490,18 @@ def _edge(waits: Waits, rank: int, other: int | None) -> dict[str, Any]:
         "text": f"rank {rank} waits in {waiting}{event.op}{peer}{where} at {site_name(event.site)}",
         "call": table_row((rank,), event),
     }
+
+
+def _told_apart(waits: Waits, event: TraceEvent) -> str:
+    """The group's name; with c10d's own where another rank waits in another group of the same ranks."""
+    if len(waits.pending) > _SHOWN_OF_CYCLE:
+        return group_name(event)
+    alike = (
+        other
+        for other in waits.pending.values()
+        if other.group_name != event.group_name and other.axis == event.axis and other.group == event.group
+    )
+    return group_name(event) + (f" [c10d group {event.group_name}]" if next(alike, None) is not None else "")
 
 
 def _different_tags(waits: Waits) -> Finding | None:

@@ -51,7 +51,7 @@ def _headline(verdict: Verdict) -> str:
 def _calls(rows: Sequence[Mapping[str, Any]], title: str = "") -> str:
     if not rows:
         return ""
-    header = ("ranks", "call", "dtype", "shape", "reduce op", "root/peer", "group", "line")
+    header = ("ranks", "call", "tensor", "dtype", "shape", "reduce op", "root/peer", "group", "line")
     cells = [_row(row) for row in rows[:_MOST_ROWS]]
     text = aligned(header, cells)
     if len(rows) > _MOST_ROWS:
@@ -69,6 +69,7 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         row["ranks"],
         row["op"],
+        ", ".join(row["names"][:2]),
         row["dtype"],
         shapes + splits,
         row["reduce_op"],
@@ -79,7 +80,12 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _states(rows: Iterable[Mapping[str, Any]]) -> str:
-    return "\n".join(f"ranks {row['ranks']}: {row['text']}" for row in rows)
+    return "\n".join(f"{_named(row['ranks'])} {row['text']}" for row in rows)
+
+
+def _named(ranks: str) -> str:
+    """``rank 3`` or ``ranks 0, 2``, from a row's text."""
+    return f"rank {ranks}" if ranks.isdigit() else f"ranks {ranks}"
 
 
 def _cycle(cycle: Sequence[Mapping[str, Any]]) -> str:
@@ -88,7 +94,7 @@ def _cycle(cycle: Sequence[Mapping[str, Any]]) -> str:
 
 def _failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     own = [row for row in rows if not row["peer_lost"]]
-    texts = [f"ranks {row['ranks']}\n{row['traceback'].rstrip()}" for row in own[:_MOST_TRACEBACKS]]
+    texts = [f"{_named(row['ranks'])}\n{row['traceback'].rstrip()}" for row in own[:_MOST_TRACEBACKS]]
     if len(own) > _MOST_TRACEBACKS:
         texts.append(f"{len(own) - _MOST_TRACEBACKS} more kinds of errors, not shown here")
     for row in rows:
@@ -99,7 +105,7 @@ def _failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _output(details: Mapping[str, Any]) -> list[str]:
     texts = [
-        f"stack of ranks {entry['ranks']}\n{entry['stack'].rstrip()}" for entry in details.get("stacks", ())
+        f"stack of {_named(entry['ranks'])}\n{entry['stack'].rstrip()}" for entry in details.get("stacks", ())
     ]
     for name in ("stack", "stderr"):
         if details.get(name):

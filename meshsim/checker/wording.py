@@ -111,6 +111,7 @@ def table_row(ranks: Sequence[int], event: TraceEvent) -> dict[str, Any]:
         "peer": event.peer,
         "tag": event.tag,
         "splits": [list(part) for part in event.splits] if event.splits is not None else None,
+        "names": [name.partition(":")[2] for name in event.names],
         "number": event.number + 1,
         "axis": event.axis,
         "group": rank_ranges(event.group),

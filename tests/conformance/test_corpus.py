@@ -51,6 +51,8 @@ def check(case: Case, result: RunResult) -> None:
     verdict = result.verdict
     assert (verdict.kind, verdict.ranks, verdict.waiting) == (case.kind, case.ranks, case.waiting), verdict
     assert not result.ok
+    if case.expectation(result.backend) == KNOWN:
+        assert result.duration < PROMPT, "only the deadline ended the run"
     for text in case.says:
         assert text in verdict.summary
     assert case.marked_lines <= set(lines_named(verdict.details)), verdict

@@ -44,8 +44,7 @@ class TestFirstCause:
         assert (found.kind, found.ranks, found.waiting) == (VerdictKind.RAISED, (2,), (0, 1, 3))
         assert found.summary == (
             "rank 2 raised ValueError at train.py:99: boom; rank 2 never called all_reduce number 1 on "
-            "world (0, 1, 2, 3): ranks 0, 1, 3 wait at train.py:10; rank 2 raised ValueError at train.py:99, "
-            "without any call before"
+            "world (0, 1, 2, 3): ranks 0, 1, 3 wait at train.py:10; rank 2 had made no call before"
         )
 
     def test_a_rank_that_raised_heads_before_those_who_lost_it(self):

@@ -85,7 +85,7 @@ class TestRendering:
 
     def test_missing_ranks_are_told_with_their_state(self):
         text = render(judge(None, world(blocked(0, call(0, group=(0, 1))), returned(1))))
-        assert "ranks 1: returned, without any call before" in text
+        assert "rank 1 returned, without any call before" in text
 
     def test_a_pass_is_one_line(self):
         assert render(judge(None, world(returned(0)))) == "passed: 1 rank returned\n"

@@ -50,14 +50,14 @@ def _apply(function: type[Function], tensor: torch.Tensor, *options: Any) -> tor
 def _all_gather(part: torch.Tensor, group: dist.ProcessGroup, dim: int) -> torch.Tensor:
     first = part.movedim(dim, 0).contiguous()
     whole = first.new_empty((first.shape[0] * group.size(), *first.shape[1:]))
-    dist.all_gather_into_tensor(whole, first, group=group)
+    dist.all_gather_single(whole, first, group=group)
     return whole.movedim(0, dim)
 
 
 def _reduce_scatter(whole: torch.Tensor, group: dist.ProcessGroup, dim: int) -> torch.Tensor:
     first = whole.movedim(dim, 0).contiguous()
     part = first.new_empty((first.shape[0] // group.size(), *first.shape[1:]))
-    dist.reduce_scatter_tensor(part, first, group=group)
+    dist.reduce_scatter_single(part, first, group=group)
     return part.movedim(0, dim)
 
 

@@ -103,7 +103,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """(samples, positions, hidden) to logits over the vocabulary."""
+    """(samples, positions, hidden) to (tokens, vocabulary) logits, one row a token."""
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Head(nn.Module):
         self.logits = nn.Linear(config.hidden, config.vocabulary, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.logits(self.norm(x.flatten(0, 1))).view(*x.shape[:2], -1)  # type: ignore[no-any-return]
+        return self.logits(self.norm(x.flatten(0, 1)))  # type: ignore[no-any-return]
 
 
 class Stage(nn.Module):

@@ -51,9 +51,7 @@ class Trainer:
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """This rank's share of the loss: the shares of all dp x cp ranks and microbatches add up to it."""
-        summed = F.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
+        summed = F.cross_entropy(logits, labels.flatten(), ignore_index=IGNORED, reduction="sum")
         return summed / self._token_count
 
     def _run_stage(self, batch: Batch) -> torch.Tensor:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from meshsim import torch_private
 from meshsim.checker.compare import LOCAL_SYNCHRONIZATION, NON_MEMBER
-from meshsim.source import user_line
+from meshsim.source import is_user_file, user_line
 from meshsim.torch_private import AllgatherOptions, PrefixStore, Store
 from meshsim.trace import CallState, TraceEvent
 from meshsim.verdict import Finding
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Tensors = list[torch.Tensor]
 
-_C10D_FILES = ("distributed_c10d.py", "c10d_logger.py")
 _DDP_FILES = (
     os.path.join("torch", "nn", "parallel", "distributed.py"),
     os.path.join("torch", "distributed", "algorithms", "join.py"),
@@ -225,9 +224,11 @@ def reduce_op_name(reduce_op: Any) -> str:
 
 def _is_ddp_own(frame: FrameType | None) -> bool:
     """Whether DDP itself makes the call: under ``join`` it starts works that it never means to wait for."""
-    while frame is not None and frame.f_code.co_filename.endswith(_C10D_FILES):
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        if frame.f_code.co_filename.endswith(_DDP_FILES):
+            return True
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.endswith(_DDP_FILES)
+    return False
 
 
 class RecordedWork(dist.Work):

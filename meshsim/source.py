@@ -13,7 +13,12 @@ from meshsim.trace import SourceLine
 _HARNESS_ROOTS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, meshlib.__file__)
 )
-_LIBRARY_PARTS = (f"{os.sep}torch{os.sep}", f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}")
+_LIBRARY_PARTS = (
+    f"{os.sep}torch{os.sep}",
+    f"{os.sep}_pytest{os.sep}",
+    f"{os.sep}pluggy{os.sep}",
+    f"{os.sep}typing_extensions.py",
+)
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 # Scenarios that ship with meshsim are user code: a failure in one is to be shown at its own line.
 _SCENARIOS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scenarios") + os.sep

@@ -102,6 +102,9 @@ class Recorder:
         self.events: list[TraceEvent] = []
         self.internal = False
         """While true, calls are meshsim's own (binding the mesh)."""
+        self.backend = "gloo"
+        """What the rank's groups run on, and with which kind of device."""
+        self.device_type = "cpu"
         self.axis_of: Callable[[tuple[int, ...]], str] = lambda members: ""
         self.injection: Injection | None = None
         """The faults of the run that concern this rank."""
@@ -430,7 +433,7 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        return [torch.device(self._recorder.device_type)]
 
     def _get_backend(self, device: torch.device) -> Any:
         return self._transport.backend_for(torch.device(device))
@@ -439,7 +442,7 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         return False
 
     def _get_backend_name(self) -> str:
-        return "gloo"
+        return self._recorder.backend
 
     def get_group_store(self) -> Store:
         return self._store
@@ -492,6 +495,15 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
 
     # Making a call
 
+    def _member(self, place: int, op: str) -> int:
+        """The rank at a place in the group."""
+        if not 0 <= place < len(self.members):
+            raise ValueError(
+                f"{op}: {place} is no rank in a group of {len(self.members)}, ranks {list(self.members)} of "
+                f"the world: give a rank in the group, from 0 to {len(self.members) - 1}"
+            )
+        return self.members[place]
+
     def _make(
         self,
         op: str,
@@ -510,9 +522,9 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         if facts_of is None:
             facts_of = inputs or outputs
         if root is not None:
-            facts["root"] = self.members[root]
+            facts["root"] = self._member(root, op)
         if peer is not None:
-            facts["peer"] = self.members[peer]
+            facts["peer"] = self._member(peer, op)
         event = self._recorder.record(
             op,
             self.members,

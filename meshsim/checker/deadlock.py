@@ -233,7 +233,7 @@ def missing_at(waits: Waits, event: TraceEvent, missing: Sequence[int]) -> Findi
             f"at {site_names(arrived)}: {absent}"
         )
         return Finding(kind, summary, here, (), {**details, "advice": advice_for(kind)}, severity_of(kind))
-    lives = any(not waits.ended(other) for other in missing)
+    lives = any(not waits.ended(other) and other not in waits.pending for other in missing)
     kind = VerdictKind.STUCK if lives else VerdictKind.DEADLOCK
     details["advice"] = advice_for(kind)
     sites = site_names(arrived)
@@ -421,11 +421,15 @@ def _cycle(waits: Waits) -> Finding | None:
     if not cycles:
         return None
     first = cycles[0]
+    edges = [_edge(waits, rank, follow[rank]) for rank in first]
+    skipped = _skipped_by_one(waits, first, follow)
+    if skipped is not None:
+        skipped.details["cycle"] = edges
+        return skipped
     kind, word = _kind_of_cycle([waits.pending[rank] for rank in first])
     same = [c for c in cycles if _kind_of_cycle([waits.pending[rank] for rank in c])[0] is kind]
     ranks = tuple(sorted(rank for cycle in same for rank in cycle))
     drawn = _drawn([*first, first[0]])
-    edges = [_edge(waits, rank, follow[rank]) for rank in first]
     told = ", ".join(edge["text"] for edge in edges[:_SHOWN_OF_CYCLE])
     more = f", and {len(edges) - _SHOWN_OF_CYCLE} more" if len(edges) > _SHOWN_OF_CYCLE else ""
     others = (
@@ -436,6 +440,34 @@ def _cycle(waits: Waits) -> Finding | None:
     details |= {"cycle": edges, "cycle_ranks": [list(cycle) for cycle in same]}
     summary = f"{word} {drawn}: {told}{more}{others}"
     return Finding(kind, summary, ranks, _others_waiting(waits, ranks), details, severity_of(kind))
+
+
+def _skipped_by_one(waits: Waits, cycle: Sequence[int], follow: dict[int, int | None]) -> Finding | None:
+    """The finding for a rank that skipped a call, by the example of the ranks that stand where it stands.
+
+    Rank 0 waits in tp for rank 1, and rank 1 with ranks 2 and 3 in the world's barrier for rank 0. If most of
+    those had made as many calls along tp as rank 0 before they came there, rank 1 is the odd one.
+    """
+    for rank in cycle:
+        event, other = waits.pending[rank], follow[rank]
+        stands_at = waits.calls.slot_of.get(id(waits.pending[other])) if other is not None else None
+        if other is None or stands_at is None or not event.axis or id(event) not in waits.calls.slot_of:
+            continue
+        peers = [e.rank for e in waits.calls.slots[stands_at] if e.rank not in cycle]
+        needed = _calls_along(waits, rank, event.axis)
+        made = sum(1 for peer in peers if _calls_along(waits, peer, event.axis) >= needed)
+        if 2 * made > len(peers):
+            return missing_at(waits, event, [other])
+    return None
+
+
+def _calls_along(waits: Waits, rank: int, axis: str) -> int:
+    """How many collectives the rank has made on its groups along an axis."""
+    return sum(
+        1
+        for event in _trace(waits, rank)
+        if event.axis == axis and not event.internal and event.op not in P2P_OPS
+    )
 
 
 def _cycles_of(follow: dict[int, int | None]) -> list[list[int]]:

@@ -341,6 +341,19 @@ CASES = [
         ),
     ),
     Case(
+        "skipped-along-tp",
+        "dp=2,tp=2",
+        p.skipped_along_tp,
+        p.reduced_along_tp,
+        K.DEADLOCK,
+        (1,),
+        (0, 2, 3),
+        says=(
+            "rank 1 never called all_reduce number 1 on tp (0, 1): rank 0 waits",
+            "rank 1 waits in barrier",
+        ),
+    ),
+    Case(
         "extra-call",
         FOUR,
         p.call_by_rank_0_only,

@@ -398,6 +398,19 @@ def step_skipped_by_all(ctx):
     return done
 
 
+def skipped_along_tp(ctx):
+    tp = ctx.mesh.device_mesh.get_group("tp")
+    if ctx.rank != 1:
+        dist.all_reduce(ones(ctx), group=tp)  # <- here
+    dist.barrier()
+
+
+def reduced_along_tp(ctx):
+    tp = ctx.mesh.device_mesh.get_group("tp")
+    dist.all_reduce(ones(ctx), group=tp)
+    dist.barrier()
+
+
 def uneven_batches(ctx):
     for _ in range(3 if ctx.rank == 0 else 2):
         dist.all_reduce(ones(ctx))  # <- here

@@ -137,6 +137,29 @@ class TestCycles:
         finding = explain(blocked(0, event), blocked(1, call(1, **DP)))
         assert finding.kind is VerdictKind.HOST_SYNC_CYCLE
 
+    @staticmethod
+    def at_the_barrier(*tp_calls):
+        """Ranks 1, 2 and 3 in the world's barrier after so many calls along tp each; rank 0 in its first."""
+        pairs = [{"group": g, "axis": "tp", "group_name": str(g)} for g in ((0, 1), (2, 3))]
+        others = (
+            blocked(r, *(call(r, **pairs[r // 2]) for _ in range(n)), call(r, "barrier", 9))
+            for r, n in zip((1, 2, 3), tp_calls, strict=True)
+        )
+        return explain(blocked(0, call(0, line=4, **pairs[0])), *others)
+
+    def test_a_skipped_call_by_the_example_of_the_others(self):
+        finding = self.at_the_barrier(0, 1, 1)
+        assert (finding.kind, finding.ranks, finding.waiting) == (VerdictKind.DEADLOCK, (1,), (0, 2, 3))
+        assert finding.summary == (
+            "rank 1 never called all_reduce number 1 on tp (0, 1): rank 0 waits at train.py:4; "
+            "rank 1 waits in barrier number 1 on world (0, 1, 2, 3) at train.py:9"
+        )
+        assert len(finding.details["cycle"]) == 2
+
+    def test_without_an_example_it_stays_a_cycle(self):
+        finding = self.at_the_barrier(0, 0, 0)
+        assert (finding.kind, finding.ranks) == (VerdictKind.HOST_SYNC_CYCLE, (0, 1))
+
     def test_several_cycles_are_told_together(self):
         reports = [
             blocked(r, call(r, "send", peer=r ^ 1, group=tuple(range(6)), reduce_op="")) for r in range(6)

@@ -28,12 +28,12 @@ from meshsim.worlds.fake.capture import Capture
 from meshsim.worlds.fake.exchange import Exchange, FakeTransport
 from meshsim.worlds.fake.isolation import Isolation
 from meshsim.worlds.fake.leftovers import put_back
-from meshsim.worlds.fake.rendezvous import Rendezvous
 from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.store import FakeStore
 from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
 from meshsim.worlds.recording import Recorder, RecordingGroup, Transport, note_call_by_non_member
+from meshsim.worlds.rendezvous import Rendezvous
 
 _DEFAULT_GROUP = "0"
 _TIMEOUT = timedelta(minutes=30)
@@ -116,7 +116,7 @@ class _Run:
             shuffle_reductions=request.shuffle_reductions,
         )
         self._store = FakeStore(self._scheduler)
-        self._rendezvous = Rendezvous(self._scheduler, self._store, self._default_group)
+        self._rendezvous = Rendezvous(self._scheduler.rank_here, self._store, self._default_group)
         actions = FaultActions(crash=self._crash, hang=self._hang, delay=self._delay)
         for recorder in self._recorders:
             prepare(recorder, request, actions)

@@ -179,9 +179,12 @@ class Pool:
 
     def _fork(self, server: ServerLink) -> Worker:
         self._last_number += 1
-        worker = Worker(self._last_number)
-        self._workers[worker.number] = worker
+        try:
+            worker = Worker(self._last_number)
+        except OSError as error:
+            raise CannotRun(f"no room for another worker: {error.strerror}; see `ulimit -n`") from error
         worker.hand_over(server)
+        self._workers[worker.number] = worker
         return worker
 
     def _load_what_parent_has(self, server: ServerLink) -> None:

@@ -16,6 +16,7 @@ from meshsim.worlds.gloo.environment import LOOPBACK
 from meshsim.worlds.gloo.messages import RunOrder
 from meshsim.worlds.gloo.store_client import MeetingStore, RankStore, StoreClient
 from meshsim.worlds.recording import Call, Recorder, RecordingGroup, Transport
+from meshsim.worlds.rendezvous import Rendezvous
 
 _DEFAULT_GROUP = "0"
 # c10d's own; the run's deadline is what ends a run.
@@ -57,11 +58,14 @@ class GlooGroups:
         self._started: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._made: list[GlooTransport] = []
         self._stores: list[Store] = []
+        self._store = self._kept(RankStore(client, _TIMEOUT))
+        self.rendezvous = Rendezvous(lambda: order.rank, self._store, self._another_default_group)
+        """For ``init_process_group`` in a scenario that has destroyed the default group."""
 
     def join_world(self) -> None:
         """Meet the other ranks at the run's store and start the default process group."""
         order = self._order
-        store = PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", self._kept(RankStore(self._client, _TIMEOUT)))
+        store = PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", self._store)
         members = tuple(range(order.world_size))
         self.world = RecordingGroup(
             store,
@@ -74,6 +78,26 @@ class GlooGroups:
         )
         torch_private.install_default_group(
             self.world, store, _DEFAULT_GROUP, ranks={rank: rank for rank in members}
+        )
+
+    def _another_default_group(
+        self,
+        rank: int,
+        group_rank: int,
+        members: tuple[int, ...],
+        times: int,
+        store: Store,
+        timeout: timedelta,
+    ) -> RecordingGroup:
+        return RecordingGroup(
+            store,
+            group_rank,
+            members=members,
+            name=_DEFAULT_GROUP,
+            timeout=timeout,
+            recorder=self._recorder,
+            factory=self._make,
+            era=f"{times}:",
         )
 
     def _make(

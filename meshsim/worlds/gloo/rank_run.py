@@ -62,6 +62,19 @@ class RankRun:
                 return event
         return None
 
+    def store_wait(self) -> TraceEvent | None:
+        """The wait for the store that the rank is in, as a call that no trace has."""
+        waiting = self.store.waiting()
+        if waiting is None:
+            return None
+        return TraceEvent(
+            rank=self.order.rank,
+            index=len(self.recorder.events),
+            op="store.wait",
+            group=tuple(range(self.order.world_size)),
+            note=waiting,
+        )
+
     def execute(self, request: bytes) -> None:
         """Run the rank, hand in its end, and tear down once every rank has ended."""
         ended, blob = self._outcome(request)
@@ -116,7 +129,7 @@ class RankRun:
         loaded = load_request(request)
         _seed_everything(loaded.seed)
         prepare(self.recorder, loaded, FaultActions(crash=self._crash, hang=self._hang, delay=_delay))
-        with calls_by_non_members(note_call_by_non_member):
+        with calls_by_non_members(note_call_by_non_member), self._groups.rendezvous.installed():
             value = run_rank(
                 loaded,
                 rank=order.rank,

@@ -27,6 +27,12 @@ class StoreClient:
         self._run = run
         self._numbers = itertools.count()
         self._awaited: dict[int, queue.SimpleQueue[StoreReply]] = {}
+        self._calls: dict[int, StoreCall | Meeting] = {}
+
+    def waiting(self) -> str | None:
+        """What the rank's main thread waits for here, in words; None if it doesn't."""
+        calls = list(self._calls.values())
+        return f"waits for {_described(calls[-1])}" if calls else None
 
     def take(self, reply: StoreReply) -> None:
         """A reply has come; one that nobody waits for any more is dropped."""
@@ -47,13 +53,15 @@ class StoreClient:
         return list(self._ask(Meeting(self._run, number, key, size, member, value), timeout))
 
     def _ask(self, call: StoreCall | Meeting, timeout: float | None) -> Any:
+        self._calls[call.number] = call
         try:
             self._channel.send(call)
             reply = self._awaited[call.number].get(timeout=timeout)
         except queue.Empty:
-            raise dist.DistStoreError(f"wait timeout after {timeout:g} s: {_described(call)}") from None
+            raise dist.DistStoreError(f"wait timeout after {timeout:g} s for {_described(call)}") from None
         finally:
             del self._awaited[call.number]
+            del self._calls[call.number]
         if reply.error:
             raise dist.DistStoreError(reply.error)
         return reply.value
@@ -61,8 +69,9 @@ class StoreClient:
 
 def _described(call: StoreCall | Meeting) -> str:
     if isinstance(call, Meeting):
-        return f"not all {call.size} members came to start group {call.key[0]!r}"
-    return f"{call.operation} {call.arguments}"
+        return f"all {call.size} members to start the group of ranks {list(call.key[1])}"
+    keys = call.arguments[0] if call.arguments else ""
+    return f"the store's key {keys if isinstance(keys, str) else ', '.join(keys)}"
 
 
 class RankStore(Store):

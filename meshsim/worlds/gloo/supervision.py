@@ -80,6 +80,7 @@ class Supervision:
             deadline = self._watch()
             self._inspect_unfinished()
             reports = [self._final(rank, deadline) for rank in self._ranks]
+            self._let_go(reports)
         except BaseException:
             # Ctrl-C, a test's own timeout: this run's ranks end here and now.
             for rank in self._ranks:
@@ -88,7 +89,6 @@ class Supervision:
         finally:
             self._selector.close()
             self._meeting_place.close()
-        self._let_go(reports)
         put_first_cause_first(reports)
         return WorldReport(reports, self._findings, deadline, time.monotonic() - self._began)
 

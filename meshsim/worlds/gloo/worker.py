@@ -94,6 +94,8 @@ class Control(threading.Thread):
         communicating = in_communication(main) and not run.hangs
         if pending is None and communicating:
             pending = run.recorder.pending()
+        if pending is None:
+            pending = run.store_wait()
         whereabouts = Whereabouts(
             run.order.run,
             stack=all_stacks(main, others),

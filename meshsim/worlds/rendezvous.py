@@ -11,8 +11,6 @@ import torch.distributed as dist
 
 from meshsim import torch_private
 from meshsim.torch_private import PrefixStore, Store
-from meshsim.worlds.fake.scheduler import Scheduler
-from meshsim.worlds.fake.store import FakeStore
 
 MakeGroup = Callable[[int, int, tuple[int, ...], int, Store, timedelta], dist.ProcessGroup]
 """From rank here, rank in the group, members, how often this rank has done so before, store and timeout."""
@@ -25,8 +23,8 @@ class Rendezvous:
     socket. Ranks that name one place meet there, each under the rank that it claims.
     """
 
-    def __init__(self, scheduler: Scheduler, store: FakeStore, make_group: MakeGroup) -> None:
-        self._scheduler = scheduler
+    def __init__(self, rank_here: Callable[[], int | None], store: Store, make_group: MakeGroup) -> None:
+        self._rank_here = rank_here
         self._store = store
         self._make_group = make_group
         self._started: dict[int, int] = {}
@@ -70,7 +68,7 @@ class Rendezvous:
     def _default_group(
         self, group_rank: int, group_size: int, store: Store, timeout: timedelta
     ) -> dist.ProcessGroup:
-        here = self._scheduler.rank_here()
+        here = self._rank_here()
         if here is None:
             raise RuntimeError("init_process_group in a thread that isn't a rank's own")
         times = self._started[here] = self._started.get(here, 0) + 1

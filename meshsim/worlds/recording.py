@@ -248,11 +248,16 @@ class RecordedWork(dist.Work):
         if self._recorder.closed:
             return True
         self._event.waited = True
+        recorder = self._recorder
+        # gloo copies some results into place in here.
+        before, recorder.moving_data = recorder.moving_data, True
         try:
             done = self._work.wait(timeout) if timeout > timedelta(0) else self._work.wait()
         except BaseException:
-            self._recorder.failed(self._event)
+            recorder.failed(self._event)
             raise
+        finally:
+            recorder.moving_data = before
         self._complete()
         if self._event.op == "recv" and self._event.peer is None:
             self._event.peer = self._event.group[self._work._source_rank()]

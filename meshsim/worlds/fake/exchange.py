@@ -165,14 +165,14 @@ class Exchange:
         here = self.scheduler.rank_here()
         recorder = self._recorders[here] if here is not None else None
         if recorder is not None:
-            recorder.moving_data = True
+            before, recorder.moving_data = recorder.moving_data, True
         try:
             # Neither autograd nor version counters are to see what a backend writes behind their backs.
             with torch.inference_mode():
                 yield
         finally:
             if recorder is not None:
-                recorder.moving_data = False
+                recorder.moving_data = before
 
     # Point to point
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from meshsim.asserting import all_agree, differs_along, raises_on, vote_skip
     from meshsim.context import RankContext
     from meshsim.errors import CannotRun, MeshsimError, RunFailed, UsageError
-    from meshsim.recordings.running import ReplayResult, replay
     from meshsim.pytest_plugin.rank_fixtures import rank_fixture
+    from meshsim.recordings.running import ReplayResult, replay
     from meshsim.report import RankFailure, RankReport, RankState
     from meshsim.result import RunResult
     from meshsim.runner import run

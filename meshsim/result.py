@@ -35,7 +35,7 @@ class RunResult:
     ranks: list[RankReport] = field(default_factory=list)
     params: dict[str, Any] = field(default_factory=dict)
     is_complete: bool = True
-    """False on the ranks of a job besides the first: they know the verdict, and of the ranks only themselves."""
+    """False on a job's ranks besides the first: they know the verdict, and of the ranks only themselves."""
 
     @property
     def ok(self) -> bool:

@@ -85,33 +85,45 @@ def _make_meshes(plan: MeshPlan, device_type: str, groups: Groups, rank: int) ->
             own=tuple([made[axis] for axis in part.axes]),
             under=stage if part.grid.ranks == grid.ranks else None,
         )
-        _verify(live, ranks, rank)
+        _verify(live, ranks, made, rank)
         return live
 
-    device_mesh = mesh(stage_mesh(plan, "dense", _DENSE, rank))
+    device_mesh = mesh(stage_mesh(plan, "dense", _DENSE, rank, grid.ranks))
     device_mesh["dp", "cp"].flatten("dp_cp")
     pp = StageMesh(("pp",), Grid(ranks["pp"], (len(ranks["pp"]),)), (ranks["pp"].index(rank),))
-    moe = mesh(stage_mesh(plan, "expert", expert_axes(plan), rank)) if plan.dims.ep_size > 1 else None
+    moe = (
+        mesh(stage_mesh(plan, "expert", expert_axes(plan), rank, grid.ranks))
+        if plan.dims.ep_size > 1
+        else None
+    )
     return Binding(
         groups=groups,
         device_mesh=device_mesh,
-        fsdp_non_moe_mesh=mesh(stage_mesh(plan, "fsdp", _FSDP, rank)),
+        fsdp_non_moe_mesh=mesh(stage_mesh(plan, "fsdp", _FSDP, rank, grid.ranks)),
         fsdp_moe_mesh=moe,
         pp_mesh=mesh(pp),
     )
 
 
-def _verify(mesh: LiveMesh, ranks: Mapping[str, tuple[int, ...]], rank: int) -> None:
-    """Each axis's group, coordinate and local rank against the plan's groups of this rank."""
+def _verify(
+    mesh: LiveMesh,
+    ranks: Mapping[str, tuple[int, ...]],
+    groups: Mapping[str, dist.ProcessGroup],
+    rank: int,
+) -> None:
+    """Each axis's group, coordinate and local rank against the plan; the groups' ranks were compared
+    when made.
+    """
     coordinate = mesh.get_coordinate() or ()
     for place, axis in enumerate(mesh.mesh_dim_names or ()):
-        group, expected = mesh.get_group(place), ranks[axis]
-        held, local = tuple(dist.get_process_group_ranks(group)), mesh.get_local_rank(place)
-        if held != expected or expected[local] != rank or coordinate[place] != local or group.rank() != local:
+        group, local = mesh.get_group(place), mesh.get_local_rank(place)
+        expected = ranks[axis].index(rank)
+        if group is not groups[axis] or not expected == local == coordinate[place] == group.rank():
+            held = rank_list_text(dist.get_process_group_ranks(group))
             raise MeshError(
-                f"rank {rank}: the {axis} axis of the mesh has the ranks {rank_list_text(held)}, coordinate "
-                f"{coordinate[place]} and local rank {local}; the plan has {rank_list_text(expected)} and "
-                f"{expected.index(rank)}"
+                f"rank {rank}: the {axis} axis of the mesh has the ranks {held}, "
+                f"coordinate {coordinate[place]} and local rank {local}; "
+                f"the plan has {rank_list_text(ranks[axis])} and {expected}"
             )
 
 

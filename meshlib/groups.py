@@ -13,7 +13,14 @@ import torch.distributed as dist
 
 from meshlib.errors import MeshError, NotInMesh, UnknownAxis
 from meshlib.rank_text import names_text, rank_list_text
-from meshlib.torch_private import create_group, default_group, device_types, group_timeout, is_registered
+from meshlib.torch_private import (
+    create_group,
+    default_group,
+    device_types,
+    group_timeout,
+    is_registered,
+    rank_thread,
+)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ class Groups:
         self._made: dict[Any, dist.ProcessGroup] = {}
         self._owned: list[dist.ProcessGroup] = []
         self._inherited = group_timeout(self._default, self._device)
+        self.thread = rank_thread(self._default)
         self.closed = False
 
     def get(self, axis: str, ranks: tuple[int, ...]) -> dist.ProcessGroup:

@@ -77,6 +77,7 @@ class LiveMesh(DeviceMesh):
             root=root.mesh,
             groups=groups,
             rank=root.groups.rank,
+            thread=root.groups.thread,
             coordinate=None
             if root.coordinate is None
             else tuple([grid.local_rank(axis, root.coordinate) for axis in shown]),

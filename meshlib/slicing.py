@@ -103,14 +103,16 @@ def flat_axis(
 
 
 def axis_at(axes: Axes | None, ndim: int, flat: Mapping[str, MeshAxis], dim: Any) -> int | MeshAxis:
-    """The index of an axis that is given by name or number, or the flat axis of that name; None on 1-D
-    meshes.
+    """The index of an axis that is given by name or number, or the flat axis of that name.
+
+    On meshes of one axis it need not be given.
     """
-    listed = names_text(axis.name for axis in axes) if axes else f"0 to {ndim - 1}"
+    if type(dim) is int and 0 <= dim < ndim:
+        return dim
     if dim is None:
         if ndim == 1:
             return 0
-        raise MeshError(f"this mesh has {ndim} axes: say which one, {listed}")
+        raise MeshError(f"this mesh has {ndim} axes: say which one, {_listed(axes, ndim)}")
     if isinstance(dim, str):
         own = named(axes)
         for index, axis in enumerate(own):
@@ -123,5 +125,9 @@ def axis_at(axes: Axes | None, ndim: int, flat: Mapping[str, MeshAxis], dim: Any
         raise UnknownAxis(f"this mesh has no axis {dim!r}; it has {known}")
     number = exact_int(dim)
     if number is None or not -ndim <= number < ndim:
-        raise UnknownAxis(f"this mesh has no axis {dim!r}; it has {ndim}: {listed}")
+        raise UnknownAxis(f"this mesh has no axis {dim!r}; it has {ndim}: {_listed(axes, ndim)}")
     return number % ndim
+
+
+def _listed(axes: Axes | None, ndim: int) -> str:
+    return names_text(axis.name for axis in axes) if axes else f"0 to {ndim - 1}"

@@ -30,7 +30,9 @@ def stage_ranks(plan: MeshPlan, rank: int) -> Sequence[int]:
     return range(ranks[0], ranks[-1] + 1) if ranks[-1] - ranks[0] + 1 == len(ranks) else ranks
 
 
-def stage_mesh(plan: MeshPlan, view: str, axes: tuple[str, ...], rank: int) -> StageMesh:
+def stage_mesh(
+    plan: MeshPlan, view: str, axes: tuple[str, ...], rank: int, stage: Sequence[int] | None = None
+) -> StageMesh:
     """One view of ``rank``'s stage. Where the view is evenly spaced in the stage, its grid is the
     stage's ranks.
     """
@@ -41,7 +43,7 @@ def stage_mesh(plan: MeshPlan, view: str, axes: tuple[str, ...], rank: int) -> S
     strides = tuple(inside.strides[place] for place in places)
     known = tuple(stride for stride in strides if stride is not None)
     if len(known) == len(strides):
-        grid = Grid(stage_ranks(plan, rank), shape, known)
+        grid = Grid(stage_ranks(plan, rank) if stage is None else stage, shape, known)
     else:
         grid = Grid(everywhere.rows(places, rank), shape)
     return StageMesh(axes, grid, tuple(digits[place] for place in places))

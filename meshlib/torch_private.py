@@ -148,6 +148,7 @@ def fill_device_mesh(
     groups: Sequence[dist.ProcessGroup],
     rank: int,
     coordinate: tuple[int, ...] | None,
+    thread: int | None,
 ) -> None:
     """Give a ``DeviceMesh`` what its own ``__init__`` would work out, and its groups. Tried on 2.13.0.
 
@@ -160,7 +161,7 @@ def fill_device_mesh(
     mesh._mesh_dim_names = names
     mesh._root_mesh = root
     mesh._flatten_rank_map = flat_rank_map
-    mesh._thread_id = _rank_thread()
+    mesh._thread_id = thread
     mesh._flatten_mapping = {}
     mesh._pg_registry = {}
     mesh._rank = rank
@@ -172,13 +173,12 @@ def fill_device_mesh(
         registry[group.group_name] = group
 
 
-def _rank_thread() -> int | None:
+def rank_thread(default: dist.ProcessGroup) -> int | None:
     """The thread's id where ranks are threads of one process: DTensor's caches must not hand one rank's
     mesh to another.
 
     torch does this for its own threaded backend. Default groups written in Python are the other case.
     """
-    default = default_group()
     if type(default) is dist.ProcessGroup or threading.current_thread() is threading.main_thread():
         return None
     return threading.get_ident()

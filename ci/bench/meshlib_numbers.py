@@ -1,4 +1,5 @@
-"""meshlib's numbers: import time, plans of 131,072 ranks, and binding at 512 ranks against torch's threaded group.
+"""meshlib's numbers: import time, plans of 131,072 ranks, and binding at 512 ranks against torch's threaded
+group.
 
     python ci/bench/meshlib_numbers.py [--ranks 512] [--skip-torch] [--json FILE]
 
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -36,7 +38,8 @@ class Number:
     ok: bool
 
     def __str__(self) -> str:
-        return f"{'ok  ' if self.ok else 'MISS'}  {self.name}: {self.value:.4g} {self.unit} (target {self.target})"
+        verdict = "ok  " if self.ok else "MISS"
+        return f"{verdict}  {self.name}: {self.value:.4g} {self.unit} (target {self.target})"
 
 
 def median_import_ms(modules: str, runs: int = 21) -> float:
@@ -171,17 +174,19 @@ def seconds_for_meshlib(ranks: int) -> float:
 
 
 def seconds_for_torch(ranks: int) -> float:
-    """All ranks call torch's ``init_device_mesh`` for the same three meshes on its threaded test process group."""
+    """All ranks call torch's ``init_device_mesh`` for the same three meshes on its threaded test process
+    group.
+    """
+    import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.testing._internal.distributed import multi_threaded_pg
 
     _, meshes = shape_of(ranks)
-    world = multi_threaded_pg._install_threaded_pg()
-    dist.distributed_c10d._world = world
     store = dist.HashStore()
     intervals: list[tuple[float, float]] = []
-    errors: list[BaseException] = []
+    errors: list[str] = []
+    ended = threading.Semaphore(0)
 
     def rank_main(rank: int) -> None:
         try:
@@ -190,19 +195,28 @@ def seconds_for_torch(ranks: int) -> float:
             for shape, names in meshes:
                 init_device_mesh("cpu", shape, mesh_dim_names=names)
             intervals.append((start, time.perf_counter()))
-        except BaseException as error:
-            errors.append(error)
+        except BaseException:
+            errors.append(traceback.format_exc())
+            raise
+        finally:
+            ended.release()
 
-    threads = [threading.Thread(target=rank_main, args=(rank,), daemon=True) for rank in range(ranks)]
+    # As torch's own MultiThreadedTestCase sets it up: each thread has its own c10d world and group registry.
+    multi_threaded_pg._install_threaded_pg()
+    torch._C._distributed_c10d._set_thread_isolation_mode(True)
     try:
+        threads = [threading.Thread(target=rank_main, args=(rank,), daemon=True) for rank in range(ranks)]
         for thread in threads:
             thread.start()
+        for _ in threads:
+            ended.acquire()
+            if errors:
+                raise SystemExit(f"torch's threaded group failed: {errors[0]}")
         for thread in threads:
             thread.join()
     finally:
+        torch._C._distributed_c10d._set_thread_isolation_mode(False)
         multi_threaded_pg._uninstall_threaded_pg()
-    if errors:
-        raise SystemExit(f"torch's threaded group failed: {errors[0]!r}")
     return span_of(intervals)
 
 

@@ -244,8 +244,7 @@ def test_shared_groups_that_only_some_ranks_have(on_every_rank, backend):
                 number = torch.tensor([float(ctx.rank)])
                 dist.all_reduce(number, group=group)
                 assert number.item() == sum(context.plan.group(axis, ctx.rank))
-            same = context.fsdp_non_moe_mesh.get_group("fsdp_shard") is context.fsdp_moe_mesh.get_group("ep")
-        return same
+            return context.fsdp_non_moe_mesh.get_group("fsdp_shard") is context.fsdp_moe_mesh.get_group("ep")
 
     returns = on_every_rank(check, "dp=12", backend=backend)
     assert returns[0]
@@ -422,6 +421,38 @@ def test_the_callers_options_are_not_changed__MESH_88(on_every_rank):
     on_every_rank(check, "dp=4", backend="gloo")
 
 
+def test_options_that_c10d_writes_into__MESH_88(on_every_rank, monkeypatch):
+    """c10d writes the timeout, the ranks and the name of each group into the options that it is given."""
+    from meshlib import groups
+
+    real = groups.create_group
+
+    def create(ranks, *, name, options, timeout, **others):
+        if options is not None:
+            options._timeout = timeout
+            options.group_name = name
+            options.global_ranks_in_group = list(ranks)
+            threads.append(options._threads)
+        return real(ranks, name=name, options=options, timeout=timeout, **others)
+
+    threads = []
+
+    def check(ctx):
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=9)
+        options._threads = 3
+        for _ in range(2):
+            with build_mesh_context("dp=2,tp=2", options=options, timeout=20) as context:
+                assert options_of(context.device_mesh.get_group("dp"))._timeout == timedelta(seconds=20)
+            values = (options._timeout, options._threads, options.group_name)
+            assert values == (timedelta(seconds=9), 3, "")
+            assert list(options.global_ranks_in_group) == []
+
+    monkeypatch.setattr(groups, "create_group", create)
+    on_every_rank(check, "dp=4")
+    assert set(threads) == {3}
+
+
 @pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
@@ -481,8 +512,8 @@ def test_a_mesh_that_is_not_the_plans_is_found(on_every_rank, monkeypatch):
 
     real = binding.stage_mesh
 
-    def shifted(plan, view, axes, rank):
-        part = real(plan, view, axes, rank)
+    def shifted(plan, view, *arguments):
+        part = real(plan, view, *arguments)
         if view == "fsdp" and plan.size("tp") == 2:
             return type(part)(part.axes, part.grid, (*part.coordinate[:-1], 1 - part.coordinate[-1]))
         return part

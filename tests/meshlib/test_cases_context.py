@@ -271,7 +271,7 @@ def test_no_process_group():
 
 def test_wrong_rank_and_world(on_every_rank):
     def world(ctx):
-        with pytest.raises(MeshError, match="planned for 4 ranks.* world has 2"):
+        with pytest.raises(MeshError, match=r"planned for 4 ranks.* world has 2"):
             build_mesh_context("dp=4", 4)
         plan = MeshPlan.build("dp=4", 4)
         with pytest.raises(MeshError, match="4 ranks"):
@@ -282,7 +282,7 @@ def test_wrong_rank_and_world(on_every_rank):
 
 def test_rank_of_another(on_every_rank):
     def check(ctx):
-        with pytest.raises(MeshError, match="rank=1 .* this is rank 0"):
+        with pytest.raises(MeshError, match=r"rank=1 .* this is rank 0"):
             build_mesh_context("dp=1", rank=1)
 
     on_every_rank(check, "dp=1")

@@ -117,7 +117,9 @@ class Isolation:
             self._fresh_numpy_state = self._numpy.RandomState(seed).get_state(legacy=False)
         self._fresh_random = python_random.fresh(seed)
         self._fresh_torch = torch.Generator().manual_seed(seed).get_state()
-        self._touched: set[Any] = set()
+        own = [self._encoded_environment(rank) for rank in (0, 1)]
+        self._launcher_keys = frozenset(own[0])
+        self._touched: set[Any] = {key for key in own[0] if own[0][key] != own[1][key]}
         self._installed = self._outside
 
     def environment_for(self, rank: int) -> Mapping[str, str]:
@@ -136,6 +138,10 @@ class Isolation:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": "0",
         }
+
+    def _encoded_environment(self, rank: int) -> dict[Any, Any]:
+        items = self.environment_for(rank).items()
+        return {_environ.encodekey(key): _environ.encodevalue(value) for key, value in items}
 
     def enter(self, rank: int) -> None:
         """Install the rank's state; made fresh the first time."""
@@ -166,9 +172,9 @@ class Isolation:
         state.numpy_bits = None if self._numpy is None else self._fresh_numpy_bits()
         state.numpy_gauss = numpy_random.NOTHING_KEPT
         state.settings = settings.fresh()
-        state.environment = _Environment(self._outside.environment, self._touched)
-        for key, value in self.environment_for(rank).items():
-            state.environment[_environ.encodekey(key)] = _environ.encodevalue(value)
+        state.environment = _Environment(
+            {**self._outside.environment, **self._encoded_environment(rank)}, self._touched
+        )
         state.cwd = self._outside.cwd
         state.references = self._references.fresh()
         state.modules = module_globals.copies(self._outside.modules)
@@ -189,7 +195,8 @@ class Isolation:
         old = _environ._data
         for mapping in _environments:
             mapping._data = new
-        for key in self._touched:
+        between_ranks = isinstance(old, _Environment) and isinstance(new, _Environment)
+        for key in self._touched if between_ranks else self._touched | self._launcher_keys:
             value = new.get(key)
             if old.get(key) != value:
                 _putenv(key, value)

@@ -144,7 +144,8 @@ class Stage(nn.Module):
             x = self.embedding(x)
         for block in self.blocks.values():
             x = block(x)
-        return x if self.head is None else self.head(x)
+        # With tp the logits are a view of a DTensor's shard, and FSDP wants no view from a module.
+        return x if self.head is None else self.head(x).clone()
 
 
 def stage_layers(layers: int, stage: int, stages: int) -> range:

@@ -24,7 +24,7 @@ TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
 
 
 def train_step(ctx: RankContext) -> dict[str, list[float]]:
-    """A transformer's training steps equal those of a single process: loss, gradient norm, weights.
+    """A transformer's steps equal those of a single process: loss, gradient norm, weights.
 
     A small model with attention and an MLP (experts when ep is above 1), split over every axis of the mesh:
     FSDP2 over dp x cp, HSDP with dp_replicate, tensor parallel heads, the sequence over cp, pipeline stages,

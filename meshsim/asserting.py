@@ -90,8 +90,8 @@ def raises_on(
     """Assert that the block raises ``expected`` on exactly these ranks.
 
     ``ranks`` are global ranks, one or several, or a function that tells from a rank. All ranks enter and
-    leave the block; at its end they tell each other what they raised. ``match`` is searched in the message. An
-    exception of another kind is raised on as it is, while the other ranks raise RanksDisagree.
+    leave the block; at its end they tell each other what they raised. ``match`` is searched in the message.
+    An exception of another kind is raised on as it is, while the other ranks raise RanksDisagree.
     """
     context = this_rank("raises_on")
     wanted = _wanted(ranks, context.world_size)

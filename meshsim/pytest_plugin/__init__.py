@@ -16,6 +16,7 @@ from meshsim.pytest_plugin.session import MeshSession
 
 __all__ = [
     "MeshSession",
+    "class_tmpdir",
     "mesh_context",
     "mesh_topology",
     "pytest_addoption",
@@ -30,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER_HELP)
+    config.addinivalue_line(
+        "markers", "world_size(n): ranks of a test method in a meshsim.compat.DistributedTest class"
+    )
     config.pluginmanager.register(MeshSession(read_options(config)), "meshsim-session")
 
 
@@ -55,3 +59,9 @@ def mesh_topology(request: pytest.FixtureRequest) -> str:
     from meshsim.pytest_plugin.arguments import topology_of
 
     return topology_of(request)
+
+
+@pytest.fixture(scope="class")
+def class_tmpdir(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder that the tests and distributed fixtures of one class share."""
+    return tmp_path_factory.mktemp("class_tmpdir")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.collecting import MeshTest, mesh_test
+from meshsim.pytest_plugin.property_tests import inner_test
 from meshsim.pytest_plugin.ranks import builtin_fixtures
 from meshsim.pytest_plugin.ranks.body import SELF, MeshBody
 from meshsim.pytest_plugin.ranks.recipe import OnRank
@@ -29,15 +31,29 @@ def mesh_body(item: pytest.Function, settings: RankSettings) -> MeshBody:
     CannotBePrivate names the fixture or parameter of which ranks can't get a copy.
     """
     function, instance = _function_of(item)
-    arguments = tuple(item._fixtureinfo.argnames)
+    values = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
+    return _body(item, settings, function, instance, values)
+
+
+def example_body(item: pytest.Function, settings: RankSettings, example: Mapping[str, Any]) -> MeshBody:
+    """The scenario for one of Hypothesis's examples: ``example`` has all arguments by name."""
+    function, instance = _function_of(item)
+    values = {name: value for name, value in example.items() if value is not instance}
+    return _body(item, settings, inner_test(function), instance, values)
+
+
+def _body(
+    item: pytest.Function, settings: RankSettings, function: Any, instance: Any, arguments: dict[str, Any]
+) -> MeshBody:
     values = RankValues()
     if instance is not None:
         values.add(SELF, instance, f"self, the instance of {type(instance).__name__}")
-    for name, value in item.funcargs.items():
+    # In the order in which pytest has set them up, autouse fixtures first.
+    for name, value in {**item.funcargs, **arguments}.items():
         if name in arguments or isinstance(value, OnRank):
             values.add(name, _on_rank(item, name, value), _label(item, name))
     values.check()
-    return MeshBody(function, arguments, values, settings)
+    return MeshBody(function, tuple(arguments), values, settings)
 
 
 def _function_of(item: pytest.Function) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from meshsim.pytest_plugin.marker import WRONG_MARKS, Case, MeshMarks, read_marks
 from meshsim.pytest_plugin.options import MeshOptions
+from meshsim.pytest_plugin.property_tests import DRAWN, is_property_test, prepare
 
 TOPOLOGY_PARAM = "mesh_topology"
 """The fixture whose value is the text of the topology that a test runs on."""
@@ -37,12 +38,17 @@ class Collection:
     def marks_of(self, node: pytest.Item) -> MeshMarks | None:
         """What the markers of a node say together; None where it has none."""
         marks = list(node.iter_markers("mesh"))
+        stand_for = getattr(getattr(node, "cls", None), "mesh_marks", None)
+        if stand_for is not None:
+            marks += stand_for(node)
         if not marks:
             return None
-        key = tuple(map(id, marks))
+        function = getattr(node, "obj", None)
+        without = DRAWN if is_property_test(function) else None
+        key = (without is None, *map(id, marks))
         if key not in self._known:
             # The marks are kept, so that no other mark can get their ids.
-            self._known[key] = marks, read_marks(marks, self._options)
+            self._known[key] = marks, read_marks(marks, self._options, without)
         return self._known[key][1]
 
     def parametrize(self, metafunc: pytest.Metafunc) -> None:
@@ -79,6 +85,8 @@ class Collection:
         if len(marks.cases) > 1:
             case = cast(Case, item.callspec.params[TOPOLOGY_PARAM])
         item.stash[TEST_KEY] = MeshTest(case, marks.settings)
+        if is_property_test(item.obj):
+            prepare(item.obj)
 
 
 PROBLEM_KEY = pytest.StashKey[str]()

@@ -58,15 +58,22 @@ def _headline(case: Case, outcome: Outcome) -> str:
 def _failures(case: Case) -> list[tuple[list[int], RankOutcome]]:
     """Each different failure with its ranks: the culprits' first, in the order in which they ended."""
     culprits = set(case.result.verdict.ranks)
-    groups: dict[str, tuple[list[int], RankOutcome]] = {}
+    groups: dict[object, tuple[list[int], RankOutcome]] = {}
     for report in sorted(case.result.ranks, key=lambda r: (r.rank not in culprits, r.ended, r.rank)):
         outcome = case.outcomes[report.rank]
         if outcome is None or outcome.kind is not RankKind.FAILED or _is_consequence(report, culprits):
             continue
-        groups.setdefault(outcome.text, ([], outcome))[0].append(report.rank)
+        groups.setdefault(_what_failed(report), ([], outcome))[0].append(report.rank)
     for ranks, _ in groups.values():
         ranks.sort()
     return list(groups.values())
+
+
+def _what_failed(report: RankReport) -> object:
+    failure = report.failure
+    if failure is None:
+        return None
+    return failure.type, failure.site, failure.message.strip().partition("\n")[0]
 
 
 def _is_consequence(report: RankReport, culprits: set[int]) -> bool:

@@ -43,8 +43,10 @@ class MeshMarks:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_marks(marks: Sequence[pytest.Mark], options: MeshOptions) -> MeshMarks:
+def read_marks(marks: Sequence[pytest.Mark], options: MeshOptions, without: Case | None = None) -> MeshMarks:
     """Resolve markers, nearest first, under the command line's options.
+
+    ``without`` is the case of a test whose markers name no topology, where that is right.
 
     UsageError or ``meshlib.MeshError`` for a marker that is wrong.
     """
@@ -55,7 +57,10 @@ def read_marks(marks: Sequence[pytest.Mark], options: MeshOptions) -> MeshMarks:
         if given and selection is None:
             selection = given
         settings = {**own_settings, **settings}
-    cases = tuple(_cases(_overridden(selection or {}, options), settings.get("ep_scope", "stage")))
+    selection = _overridden(selection or {}, options)
+    if not selection and without is not None:
+        return MeshMarks((without,), settings)
+    cases = tuple(_cases(selection, settings.get("ep_scope", "stage")))
     if not cases:
         raise UsageError("@pytest.mark.mesh: no topology of these axes fits any of these world sizes")
     _check_settings(settings, cases[0])

@@ -90,6 +90,8 @@ def _shown_frames(excinfo: ExceptionInfo[BaseException], file: str, line: int, *
     if frames == whole:
         frames = _without_harness(whole.filter(filter_traceback)) or whole
     frames = frames.filter(excinfo)
+    # unittest marks its own modules so; pytest hides them likewise.
+    frames = frames.filter(lambda entry: not entry.frame.f_globals.get("__unittest")) or frames
     if middle_short and len(frames) > 2:
         middle = (entry.with_repr_style("short") for entry in frames[1:-1])
         frames = type(whole)((frames[0], *middle, frames[-1]))
@@ -209,7 +211,7 @@ def _truncated(lines: Any, config: Any) -> list[str]:
     return list(truncate.truncate_if_required(list(lines), _Item(config)))  # type: ignore[attr-defined]
 
 
-def rewritten_modules(config: pytest.Config) -> dict[str, str]:
+def rewritten_modules() -> dict[str, str]:
     """Names and files of the modules whose assertions pytest has rewritten so far."""
     import sys
 

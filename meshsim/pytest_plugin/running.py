@@ -17,6 +17,7 @@ from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.collecting import MeshTest
 from meshsim.pytest_plugin.marker import PLAN_SETTINGS, plan_of
 from meshsim.pytest_plugin.options import DEFAULT_TIMEOUT, MeshOptions
+from meshsim.pytest_plugin.property_tests import DRAWN, drawn_case, inner_test, is_property_test
 
 if TYPE_CHECKING:
     from meshsim.pytest_plugin.ranks.body import MeshBody
@@ -35,14 +36,25 @@ class Ran:
     logs: Mapping[int, str]
 
 
-def run_item(item: pytest.Function, test: MeshTest, options: MeshOptions, backend: str) -> Ran:
-    """Run the item's body on every rank. UsageError for what can't be sent to the ranks."""
-    from meshsim.pytest_plugin.arguments import mesh_body
+def run_item(
+    item: pytest.Function,
+    test: MeshTest,
+    options: MeshOptions,
+    backend: str,
+    example: Mapping[str, Any] | None = None,
+) -> Ran:
+    """Run the item's body on every rank, of a property test with one example.
+
+    UsageError for what can't be sent to the ranks.
+    """
+    from meshsim.pytest_plugin.arguments import example_body, mesh_body
     from meshsim.runner import build_request, run_request
     from meshsim.worlds.registry import world_for
 
-    body = mesh_body(item, rank_settings(item))
-    plan = plan_of(test.case, test.settings)
+    settings = rank_settings(item)
+    body = mesh_body(item, settings) if example is None else example_body(item, settings, example)
+    case = test.case if test.case is not DRAWN else drawn_case(example or {})
+    plan = plan_of(case, test.settings)
     request = build_request(
         body,
         plan,
@@ -51,8 +63,8 @@ def run_item(item: pytest.Function, test: MeshTest, options: MeshOptions, backen
         **{name: value for name, value in test.settings.items() if name not in _OWN_SETTINGS},
     )
     with _without_own_log_handlers(item):
-        result = run_request(request, world_for(backend), name=item.nodeid, topology=test.case.topology)
-    return Ran(result, _logs(body, result))
+        result = run_request(request, world_for(backend), name=item.nodeid, topology=case.topology)
+    return Ran(result, rank_logs(body, result))
 
 
 def run_seed(test: MeshTest, options: MeshOptions) -> int:
@@ -97,14 +109,14 @@ def rank_settings(item: pytest.Function) -> RankSettings:
     from meshsim.pytest_plugin.ranks.settings import RankSettings
 
     config = item.config
-    file, line = pytest_private.function_place(item.obj)
+    file, line = function_place(item)
     log_level, log_format, log_date_format = pytest_private.log_settings(config)
     return RankSettings(
         nodeid=item.nodeid,
         name=item.name,
         function_file=file,
         function_line=line,
-        rewritten=pytest_private.rewritten_modules(config),
+        rewritten=pytest_private.rewritten_modules(),
         style=config.getoption("tbstyle", "auto"),
         show_locals=bool(config.getoption("showlocals", False)),
         full_trace=bool(config.getoption("fulltrace", False)),
@@ -136,7 +148,7 @@ def _without_own_log_handlers(item: pytest.Item) -> Iterator[None]:
             root.addHandler(handler)
 
 
-def _logs(body: MeshBody, result: RunResult) -> dict[int, str]:
+def rank_logs(body: MeshBody, result: RunResult) -> dict[int, str]:
     """Each rank's log; of a rank that was stopped, where it ran in this process, what it had logged."""
     from meshsim.pytest_plugin.outcomes import outcome_of
 
@@ -146,3 +158,8 @@ def _logs(body: MeshBody, result: RunResult) -> dict[int, str]:
         if outcome is not None:
             logs[report.rank] = outcome.logs
     return logs
+
+
+def function_place(item: pytest.Function) -> tuple[str, int]:
+    """File and line of an item's own function, from 0 on."""
+    return pytest_private.function_place(inner_test(item.obj) if is_property_test(item.obj) else item.obj)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ import pytest
 from meshsim.errors import CannotRun, UsageError
 from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.collecting import PROBLEM_KEY, Collection, MeshTest, marked_lambda, mesh_test
-from meshsim.pytest_plugin.keys import REPRESENTATION_KEY
+from meshsim.pytest_plugin.current import CurrentOptions, session_begins, session_ends
 from meshsim.pytest_plugin.options import MeshOptions
+from meshsim.pytest_plugin.property_tests import is_property_test, run_examples
 
 if TYPE_CHECKING:
     from meshsim.pytest_plugin.outcomes import Case
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 RESULT_KEY = pytest.StashKey["RunResult"]()
 """The result of an item's run."""
+WARNED_KEY = pytest.StashKey[set[Any]]()
+"""Warnings that the item's report has already, where its body runs several times."""
 CANNOT_RUN_KEY = pytest.StashKey[str]()
 """Why an item can't run here, where that is to be a failure."""
 BACKEND_KEY = pytest.StashKey[str]()
@@ -37,6 +40,11 @@ class MeshSession:
         self.options = options
         self.collection = Collection(options)
         self.results: list[RunResult] = []
+        self._current = CurrentOptions(options.backend, options.seed, options.timeout, self.results)
+        session_begins(self._current)
+
+    def pytest_unconfigure(self) -> None:
+        session_ends(self._current)
 
     # Collection
 
@@ -64,11 +72,13 @@ class MeshSession:
         if problem is not None:
             raise pytest.UsageError(problem)
         test = mesh_test(item)
-        if test is None:
+        if test is None or not isinstance(item, pytest.Function):
             return
         from meshsim.pytest_plugin.running import backend_of
 
         backend, reason = backend_of(test, self.options)
+        if reason is None and item.cls is not None and hasattr(item.cls, "mesh_unsupported"):
+            reason = item.cls.mesh_unsupported()
         item.stash[BACKEND_KEY] = backend
         if reason is not None and self.options.strict:
             item.stash[CANNOT_RUN_KEY] = reason
@@ -91,23 +101,33 @@ class MeshSession:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        representation = item.stash.get(REPRESENTATION_KEY, None)
-        if representation is not None and call.when == "call" and report.failed:
-            report.longrepr = representation
+        from meshsim.pytest_plugin.shown import shown_by
+
+        if call.excinfo is not None and report.failed:
+            shown = shown_by(call.excinfo.value)
+            if shown is not None:
+                report.longrepr = shown
         return report
 
     def _run(self, item: pytest.Function, test: MeshTest) -> None:
+        if is_property_test(item.obj):
+            run_examples(item, lambda example: self._run_once(item, test, example))
+        else:
+            self._run_once(item, test, None)
+
+    def _run_once(self, item: pytest.Function, test: MeshTest, example: Mapping[str, Any] | None) -> None:
         from meshsim.pytest_plugin.output import show_output
         from meshsim.pytest_plugin.running import run_item
 
         try:
-            ran = run_item(item, test, self.options, item.stash[BACKEND_KEY])
+            ran = run_item(item, test, self.options, item.stash[BACKEND_KEY], example)
         except (UsageError, CannotRun) as error:
             pytest.fail(str(error), pytrace=False)
-        self.results.append(ran.result)
+        if example is None or not ran.result.ok:
+            self.results.append(ran.result)
+            self._record(item, ran.result)
         item.stash[RESULT_KEY] = ran.result
         show_output(item, ran.result.ranks, ran.logs, self.options.show_ranks)
-        self._record(item, ran.result)
         _conclude(item, ran)
 
     def _record(self, item: pytest.Item, result: RunResult) -> None:
@@ -131,59 +151,19 @@ class MeshSession:
 
 def _conclude(item: pytest.Function, ran: Ran) -> None:
     """Return for a pass; otherwise raise what makes pytest report the outcome."""
-    from meshsim.pytest_plugin.failures import failure_representation
-    from meshsim.pytest_plugin.outcomes import Case, Outcome, decide, merged_reason
+    from meshsim.pytest_plugin.concluding import conclusion
+    from meshsim.pytest_plugin.outcomes import Case
+    from meshsim.pytest_plugin.running import function_place
     from meshsim.pytest_plugin.subtest_reports import report_subtests
 
     case = Case(ran.result)
-    outcome = decide(case)
-    report_subtests(item, case)
     _pass_on_warnings(item, case)
     _pass_on_recorded(item, case)
-    if outcome is Outcome.PASS:
-        _warn_of_return_value(item, case)
-        return
-    if outcome is Outcome.SKIP:
-        raise pytest_private.skipped_at_test(merged_reason(case))
-    if outcome is Outcome.XFAIL:
-        pytest.xfail(merged_reason(case))
-    if outcome is Outcome.EXIT:
-        codes = [own.exit_code for own in case.outcomes if own is not None and own.exit_code is not None]
-        pytest.exit(merged_reason(case), returncode=max(codes, default=None))
-    item.stash[REPRESENTATION_KEY] = failure_representation(
-        case, outcome, pytest_private.function_place(item.obj)
-    )
-    raise _exception_of(case)
-
-
-def _exception_of(case: Case) -> BaseException:
-    """The odd rank's exception, so that ``xfail(raises=...)`` and debuggers see it; RunFailed without one."""
-    from meshsim.errors import RunFailed
-
-    for rank in case.result.verdict.ranks:
-        failure = case.result.ranks[rank].failure if rank < len(case.result.ranks) else None
-        outcome = case.outcomes[rank] if rank < len(case.outcomes) else None
-        if failure is None or outcome is None:
-            continue
-        if isinstance(failure.exception, Exception | pytest_private.outcomes.OutcomeException):
-            return failure.exception
-        rebuilt = _rebuilt(outcome.bases, failure.message)
-        if rebuilt is not None:
-            return rebuilt
-    return RunFailed(case.result)
-
-
-def _rebuilt(bases: tuple[str, ...], message: str) -> BaseException | None:
-    """An exception that couldn't leave its process, of the nearest class that is known here."""
-    for name in bases:
-        module, _, qualname = name.rpartition(".")
-        try:
-            kind = getattr(importlib.import_module(module or "builtins"), qualname, None)
-        except ImportError:
-            continue
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            return kind.__new__(kind, message)
-    return None
+    report_subtests(item, case)
+    error = conclusion(ran.result, function_place(item))
+    if error is not None:
+        raise error
+    _warn_of_return_value(item, case)
 
 
 def _pass_on_warnings(item: pytest.Function, case: Case) -> None:
@@ -191,7 +171,11 @@ def _pass_on_warnings(item: pytest.Function, case: Case) -> None:
     given = dict.fromkeys(
         warning for outcome in case.outcomes if outcome is not None for warning in outcome.warnings
     )
+    known = item.stash.setdefault(WARNED_KEY, set())
     for warning in given:
+        if warning in known:
+            continue
+        known.add(warning)
         item.ihook.pytest_warning_recorded.call_historic(
             kwargs={
                 "warning_message": warnings.WarningMessage(

@@ -8,9 +8,9 @@ import pytest
 
 from meshsim.checker.wording import named_ranks
 from meshsim.pytest_plugin import pytest_private
-from meshsim.pytest_plugin.keys import REPRESENTATION_KEY
 from meshsim.pytest_plugin.outcomes import Case
 from meshsim.pytest_plugin.ranks.outcome import SubtestOutcome
+from meshsim.pytest_plugin.shown import showing
 
 _Key = tuple[str | None, tuple[tuple[str, str], ...]]
 
@@ -31,19 +31,13 @@ def report_subtests(item: pytest.Function, case: Case) -> None:
     for (message, values), outcomes in _merged(case).items():
         failed = {rank: outcome for rank, outcome in outcomes.items() if outcome.failed}
         skipped = [outcome.skipped for outcome in outcomes.values() if outcome.skipped is not None]
-        try:
-            with subtests.test(message, **{name: _Shown(value) for name, value in values}):
-                if failed:
-                    first = next(iter(failed.values()))
-                    item.stash[REPRESENTATION_KEY] = pytest_private.with_ranks(
-                        first.longrepr, named_ranks(failed)
-                    )
-                    pytest.fail(f"{named_ranks(failed)}: {first.type}", pytrace=False)
-                if len(skipped) == len(outcomes):
-                    pytest.skip(skipped[0])
-        finally:
-            if REPRESENTATION_KEY in item.stash:
-                del item.stash[REPRESENTATION_KEY]
+        with subtests.test(message, **{name: _Shown(value) for name, value in values}):
+            if failed:
+                first, ranks = next(iter(failed.values())), named_ranks(failed)
+                error = pytest_private.outcomes.Failed(f"{ranks}: {first.type}", pytrace=False)
+                raise showing(error, pytest_private.with_ranks(first.longrepr, ranks))
+            if len(skipped) == len(outcomes):
+                pytest.skip(skipped[0])
 
 
 def _merged(case: Case) -> dict[_Key, dict[int, SubtestOutcome]]:

@@ -79,9 +79,14 @@ class MeshBody:
         harness.values = values
         for name in values.names():
             values[name]
-        given = [values[SELF]] if SELF in values and SELF not in self._arguments else []
         keywords = {name: values[name] for name in self._arguments}
-        value = self._function(*given, **keywords)
+        instance = values[SELF] if SELF in values and SELF not in self._arguments else None
+        if instance is None:
+            value = self._function(**keywords)
+        elif hasattr(instance, "mesh_call"):
+            value = instance.mesh_call(self._function, keywords)
+        else:
+            value = self._function(instance, **keywords)
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
         harness.check_process_group()

@@ -14,7 +14,7 @@ import os
 import pickle
 import sys
 from dataclasses import dataclass, field
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -26,6 +26,7 @@ from meshsim.worlds.gloo.arriving import (
     finish_class,
     import_by_file,
     import_by_name,
+    itself,
 )
 from meshsim.worlds.gloo.installed import is_installed
 from meshsim.worlds.gloo.unsendable import blame
@@ -87,6 +88,8 @@ class RequestPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return code_from_file, (obj.co_filename, *_reduce_code(obj)[1])
         if isinstance(obj, ModuleType):
             return self._reduce_module(obj)
+        if isinstance(obj, FunctionType) and "meshsim_sent_as" in vars(obj):
+            return itself, (vars(obj)["meshsim_sent_as"],)
         module = getattr(obj, "__module__", None)
         if isinstance(module, str) and (isinstance(obj, type) or hasattr(obj, "__code__")):
             self._consider(module)

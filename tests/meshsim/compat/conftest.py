@@ -1,0 +1,35 @@
+"""The compatibility classes are tried on suites as their users write them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+
+import pytest
+
+import meshsim
+
+pytest_plugins = ["pytester"]
+
+for _found in pkgutil.walk_packages(meshsim.__path__, "meshsim."):
+    # pytester forgets what an inner run in this process has imported, and torch can't be imported twice.
+    if not _found.name.endswith("__main__"):
+        importlib.import_module(_found.name)
+
+
+@pytest.fixture(params=["fake", "gloo"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def run_suite(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+    """Run the text of one test module."""
+
+    def run(source: str, *options: str) -> pytest.RunResult:
+        pytester.makepyfile(test_suite=source)
+        off = ("randomly", "asyncio", "cacheprovider", "unraisableexception")
+        return pytester.runpytest_inprocess(*(w for name in off for w in ("-p", f"no:{name}")), *options)
+
+    return run

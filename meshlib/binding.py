@@ -15,7 +15,7 @@ from meshlib.device import set_device
 from meshlib.errors import MeshError
 from meshlib.grid import Grid, MeshAxis
 from meshlib.groups import GroupOptions, Groups
-from meshlib.live import LiveMesh, make_live_mesh
+from meshlib.live import LiveMesh, RankMap, make_live_mesh
 from meshlib.plan import MeshPlan
 from meshlib.rank_text import rank_list_text, ranks_text
 from meshlib.stage_meshes import StageMesh, expert_axes, stage_mesh, stage_ranks
@@ -71,9 +71,7 @@ def _make_meshes(plan: MeshPlan, device_type: str, groups: Groups, rank: int) ->
     # other.
     ranks = {axis: plan.group(axis, rank) for axis in group_axes(plan)}
     made = {axis: groups.get(axis, members) for axis, members in ranks.items()}
-    # The stage's ranks as a 1-D mesh: torch's root for all views, so that their slices can be combined.
-    grid = Grid(stage_ranks(plan, rank), (plan.size("stage"),))
-    stage = make_live_mesh(grid, ("stage",), groups=groups, device_type=device_type, coordinate=None, own=())
+    stage = RankMap.of(stage_ranks(plan, rank))
 
     def mesh(part: StageMesh) -> LiveMesh:
         live = make_live_mesh(
@@ -83,23 +81,24 @@ def _make_meshes(plan: MeshPlan, device_type: str, groups: Groups, rank: int) ->
             device_type=device_type,
             coordinate=part.coordinate,
             own=tuple([made[axis] for axis in part.axes]),
-            under=stage if part.grid.ranks == grid.ranks else None,
+            # Meshes of one rank map can be combined by torch: FSDP over tensor parallel parameters.
+            rank_map=stage if part.grid.ranks == stage.ranks else None,
         )
         _verify(live, ranks, made, rank)
         return live
 
-    device_mesh = mesh(stage_mesh(plan, "dense", _DENSE, rank, grid.ranks))
+    device_mesh = mesh(stage_mesh(plan, "dense", _DENSE, rank, stage.ranks))
     device_mesh["dp", "cp"].flatten("dp_cp")
     pp = StageMesh(("pp",), Grid(ranks["pp"], (len(ranks["pp"]),)), (ranks["pp"].index(rank),))
     moe = (
-        mesh(stage_mesh(plan, "expert", expert_axes(plan), rank, grid.ranks))
+        mesh(stage_mesh(plan, "expert", expert_axes(plan), rank, stage.ranks))
         if plan.dims.ep_size > 1
         else None
     )
     return Binding(
         groups=groups,
         device_mesh=device_mesh,
-        fsdp_non_moe_mesh=mesh(stage_mesh(plan, "fsdp", _FSDP, rank, grid.ranks)),
+        fsdp_non_moe_mesh=mesh(stage_mesh(plan, "fsdp", _FSDP, rank, stage.ranks)),
         fsdp_moe_mesh=moe,
         pp_mesh=mesh(pp),
     )

@@ -18,6 +18,25 @@ from meshlib.slicing import Axes, axis_at, flat_axis, select
 from meshlib.torch_private import fill_device_mesh, mesh_layout
 
 
+@dataclass(frozen=True)
+class RankMap:
+    """The ranks of a mesh, in the forms that torch holds them in. Meshes of the same ranks share one."""
+
+    ranks: Sequence[int]
+    flat: tuple[int, ...]
+    tensor: torch.Tensor
+
+    @classmethod
+    def of(cls, ranks: Sequence[int]) -> RankMap:
+        # On the CPU, whatever the default device is.
+        with torch.device("cpu"):
+            if isinstance(ranks, range):
+                tensor = torch.arange(ranks.start, ranks.stop, dtype=torch.int)
+            else:
+                tensor = torch.tensor(ranks, dtype=torch.int)
+        return cls(ranks, tuple(ranks), tensor)
+
+
 @dataclass
 class Root:
     """What the slices of one mesh share: its ranks and groups, and the axes that were flattened."""
@@ -27,11 +46,10 @@ class Root:
     device_type: str
     coordinate: tuple[int, ...] | None
     """This rank's, on the grid; None when it isn't a member."""
-    rank_map: torch.Tensor
-    flat_rank_map: tuple[int, ...]
+    rank_map: RankMap
     axes: Axes = ()
     mesh: LiveMesh | None = None
-    """The mesh that torch sees as the root of all slices."""
+    """The mesh that all slices were cut from."""
     flat: dict[str, MeshAxis] = field(default_factory=dict)
     meshes: dict[Any, LiveMesh] = field(default_factory=dict)
     """By axes: the same slice is the same object."""
@@ -71,8 +89,8 @@ class LiveMesh(DeviceMesh):
                     ]
                 )
             ),
-            rank_map=root.rank_map,
-            flat_rank_map=root.flat_rank_map,
+            rank_map=root.rank_map.tensor,
+            flat_rank_map=root.rank_map.flat,
             names=None if axes is None else tuple(axis.name for axis in axes),
             root=root.mesh,
             groups=groups,
@@ -161,10 +179,7 @@ class LiveMesh(DeviceMesh):
         mesh = self._along((axis,))
         if axis.name not in root.flat:
             root.flat[axis.name] = axis
-            if root.mesh is not None:
-                root.mesh._flatten_mapping.setdefault(axis.name, mesh)
-            else:
-                self._get_root_mesh()._flatten_mapping.setdefault(axis.name, mesh)
+            self._get_root_mesh()._flatten_mapping[axis.name] = mesh
         return mesh
 
     def _flatten(self, mesh_dim_name: str | None = None, backend_override: Any = None) -> DeviceMesh:
@@ -222,14 +237,6 @@ class LiveMesh(DeviceMesh):
 torch.serialization.add_safe_globals([LiveMesh])
 
 
-def rank_tensor(ranks: Sequence[int]) -> torch.Tensor:
-    """Ranks as torch's meshes hold them: on the CPU, whatever the default device is."""
-    with torch.device("cpu"):
-        if isinstance(ranks, range):
-            return torch.arange(ranks.start, ranks.stop, dtype=torch.int)
-        return torch.tensor(ranks, dtype=torch.int)
-
-
 def make_live_mesh(
     grid: Grid,
     names: tuple[str, ...] | None,
@@ -238,21 +245,14 @@ def make_live_mesh(
     device_type: str,
     coordinate: tuple[int, ...] | None,
     own: tuple[dist.ProcessGroup, ...],
-    under: LiveMesh | None = None,
+    rank_map: RankMap | None = None,
 ) -> LiveMesh:
-    """A mesh of its own: ``own`` are this rank's groups, one an axis. ``under`` is a mesh of the same
-    ranks that torch takes for the root, so that meshes with one root combine (FSDP over tensor parallel
-    parameters).
+    """A mesh of its own. ``own`` are this rank's groups, one an axis; ``rank_map`` is that of the grid's
+    ranks, where there is one already.
     """
-    if under is None:
-        rank_map, flat_rank_map = rank_tensor(grid.ranks), tuple(grid.ranks)
-    else:
-        rank_map, flat_rank_map = under._rank_map, under._flatten_rank_map
-    axes = None if names is None else tuple(MeshAxis(name, (dim,)) for dim, name in enumerate(names))
-    root = Root(grid, groups, device_type, coordinate, rank_map, flat_rank_map, axes or (), under)
-    mesh = LiveMesh(root, axes, own)
-    if under is None:
-        root.mesh = mesh
+    axes = None if names is None else tuple([MeshAxis(name, (dim,)) for dim, name in enumerate(names)])
+    root = Root(grid, groups, device_type, coordinate, rank_map or RankMap.of(grid.ranks), axes or ())
+    root.mesh = LiveMesh(root, axes, own)
     if axes is not None:
-        root.meshes[axes] = mesh
-    return mesh
+        root.meshes[axes] = root.mesh
+    return root.mesh

@@ -4,7 +4,8 @@ teardown.
 
 from __future__ import annotations
 
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -110,10 +111,60 @@ def test_one_rank_whose_sizes_do_not_fit(on_every_rank, backend):
         assert "4 % 3" in returns[rank][1]
 
 
+def test_one_rank_whose_options_are_wrong(on_every_rank):
+    def check(ctx):
+        context = MeshContext.from_plan(MeshPlan.build("dp=4", 4))
+        with pytest.raises(MeshError) as caught:
+            context.build_meshes("cpu", 4, timeout=-1 if ctx.rank == 2 else 20)
+        return type(caught.value), str(caught.value)
+
+    returns = on_every_rank(check, "dp=4")
+    assert returns[2] == (MeshError, "timeout must be above 0, got -1")
+    for rank in (0, 1, 3):
+        assert returns[rank][0] is PlanDisagreement
+        assert "rank 2: timeout must be above 0" in returns[rank][1]
+
+
+def agreements(monkeypatch, worlds, facts):
+    """What two ranks get to hear, in worlds that follow one another on one store."""
+    from meshlib import agreement
+
+    store, here = dist.HashStore(), threading.local()
+    monkeypatch.setattr(agreement, "default_store", lambda: store)
+    monkeypatch.setattr(agreement, "default_group", lambda: here.group)
+
+    def rank_main(rank, groups, of_rank):
+        here.group = groups[rank]
+        try:
+            agreement.Round(range(2), "world", timedelta(seconds=30)).agree(rank, {"sizes": of_rank})
+        except PlanDisagreement as error:
+            return str(error)
+        return "agreed"
+
+    heard = []
+    for groups, of_ranks in zip(worlds, facts, strict=True):
+        with ThreadPoolExecutor(2) as pool:
+            heard.append(list(pool.map(rank_main, (0, 1), (groups, groups), of_ranks)))
+    return heard
+
+
+class StandInGroup:
+    """Something that a weak reference can point to."""
+
+
+def test_a_store_that_outlives_its_world(monkeypatch):
+    """The answer of the first world must not be taken for that of the second."""
+    first, second = ([StandInGroup(), StandInGroup()] for _ in range(2))
+    same, different = ({"dp": 2}, {"dp": 2}), ({"dp": 2}, {"dp": 1})
+    heard = agreements(monkeypatch, [first, second, second], [same, different, same])
+    assert heard[0] == ["agreed"] * 2
+    assert heard[1] == ["ranks disagree about the mesh: rank 0 has dp=2; rank 1 has dp=1"] * 2
+    assert heard[2] == ["agreed"] * 2
+
+
 def test_a_rank_that_never_comes_is_named(on_every_rank):
     def check(ctx):
         if ctx.rank == 2:
-            time.sleep(0)
             return ""
         with pytest.raises(PlanDisagreement) as caught:
             build_mesh_context("dp=4", timeout=0.5)

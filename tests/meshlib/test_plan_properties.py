@@ -164,6 +164,29 @@ def test_equals_the_brute_force_plan(plan):
                 assert plan.groups(axes) == brute.groups(axes, view)
 
 
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize(
+    "topology",
+    [
+        # FSDP groups of 4 in rows of 3: replicas begin and end inside of a row.
+        "dp=4,cp=3,tp=2,dp_replicate=3,ep=4",
+        "dp=3,cp=4,tp=2,dp_replicate=2,ep=3",
+        "dp=6,cp=2,tp=3,dp_replicate=4,ep=9",
+        "dp=3,cp=2,tp=2,pp=2,dp_replicate=2,ep=2",
+    ],
+)
+def test_replicas_that_cut_rows(topology, order):
+    dims = ParallelDims.parse(topology)
+    plan = MeshPlan.build(dims, dims.own_world_size(), order=order, ep_scope="replica")
+    brute = BruteForcePlan(plan.dims.sizes(), order, "replica")
+    for rank in range(plan.world_size):
+        place = plan.coordinate(rank, "expert")
+        assert place == brute.coordinate(rank, "expert")
+        assert plan.rank(view="expert", **place) == rank
+    for axis in plan.axes("expert"):
+        assert plan.groups(axis) == brute.groups((axis,), "expert")
+
+
 @untimed
 @given(plans(max_ranks=32))
 def test_a_group_is_named_after_its_axis(plan):

@@ -13,7 +13,7 @@ from meshsim.failure import qualified_name
 from meshsim.report import RankReport
 from meshsim.reports.files import check_writable
 from meshsim.result import RunResult
-from meshsim.topologies import build_plan, parse_dims, topology_text
+from meshsim.topologies import build_plan, default_world_size, parse_dims, topology_text
 from meshsim.verdict import Verdict, VerdictKind
 from meshsim.worlds.base import RunRequest, World
 from meshsim.worlds.registry import world_for
@@ -48,8 +48,8 @@ def run(
     ``scenario`` is a callable that takes a ``RankContext``, or the text of one: ``path.py::name``,
     ``module:name`` or a built-in scenario's name. ``topology`` is text such as ``"dp=2,tp=2"`` or
     ``ParallelDims``; without ``world_size`` its own sizes make the world (an unset dp is 1, or what
-    dp_replicate * dp_shard ask for). ``backend`` is ``fake``, ``gloo``, ``nccl``, ``hccl``, ``auto``, or a
-    world of your own.
+    dp_replicate * dp_shard ask for; in a job that a launcher started it follows from the job's ranks).
+    ``backend`` is ``fake``, ``gloo``, ``nccl``, ``hccl``, ``auto``, or a world of your own.
 
     ``timeout`` is the deadline in seconds. ``isolate`` names modules of which each rank gets its own globals.
     ``profile`` (``nccl``, ``hccl``) applies a backend's limits while running on CPU. ``params`` reach the
@@ -65,6 +65,9 @@ def run(
     from meshsim.recordings.recording import Recording, check_recordable
 
     target, name = resolve_scenario(scenario)
+    world = world_of(backend)
+    if world_size is None:
+        world_size = default_world_size(parse_dims(topology), getattr(world, "world_size", None))
     plan = build_plan(topology, world_size, order=order, ep_scope=ep_scope, node_size=node_size)
     request = build_request(
         target,
@@ -81,7 +84,7 @@ def run(
         check_writable(record)
         check_recordable(request.params)
     text = topology_text(parse_dims(topology), plan.world_size)
-    result = run_request(request, world_of(backend), name=name, topology=text)
+    result = run_request(request, world, name=name, topology=text)
     _pass_on_wrong_use(result.ranks)
     if record is not None and result.is_complete:
         Recording.of(result, request, target=_text(scenario), name=name).write(record)

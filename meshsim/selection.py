@@ -12,7 +12,7 @@ import meshlib
 from meshlib import ParallelDims, TopologyError
 from meshsim.errors import UsageError
 from meshsim.matrix.covering import Covering
-from meshsim.topologies import check_world_sizes, parse_dims
+from meshsim.topologies import check_world_sizes, default_world_size, parse_dims
 
 Chosen = tuple[ParallelDims, int]
 """A topology and its rank count."""
@@ -35,11 +35,13 @@ def choose(
     cover: int | str | None = None,
     ep_scope: str = "stage",
     supports: Supports | None = None,
+    job_size: int | None = None,
 ) -> list[Chosen]:
     """The topologies given, or all (or a covering selection) of those of ``world_sizes``, smallest first.
 
     Every one is checked: a topology that doesn't fit its rank count is a ``meshlib.TopologyError``.
-    ``cover="each"`` prefers topologies that the scenario ``supports``.
+    ``cover="each"`` prefers topologies that the scenario ``supports``. In a job of ``job_size`` ranks an unset
+    dp follows from these.
     """
     given = None if topologies is None else _listed(topologies)
     if given is None and world_sizes is None:
@@ -50,7 +52,7 @@ def choose(
             raise UsageError(
                 "axes and cover choose among the topologies of world_sizes; leave out topologies"
             )
-        return _fitting(given, sizes, ep_scope)
+        return _fitting(given, sizes, ep_scope, job_size)
     candidates = all_topologies(sizes or (), parse_axes(axes), ep_scope)
     if cover == "each":
         return one_of_each_size(candidates, ep_scope, supports)
@@ -65,12 +67,15 @@ def _listed(topologies: Any) -> list[str | ParallelDims]:
 
 
 def _fitting(
-    topologies: Sequence[str | ParallelDims], sizes: Sequence[int] | None, ep_scope: str
+    topologies: Sequence[str | ParallelDims],
+    sizes: Sequence[int] | None,
+    ep_scope: str,
+    job_size: int | None,
 ) -> list[Chosen]:
     chosen = []
     for topology in topologies:
         dims = parse_dims(topology)
-        for size in sizes or (dims.own_world_size(),):
+        for size in sizes or (default_world_size(dims, job_size),):
             dims.resolve(size, ep_scope=ep_scope)
             chosen.append((dims, size))
     return chosen

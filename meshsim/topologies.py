@@ -31,6 +31,16 @@ def build_plan(
     return MeshPlan.build(dims, size, ep_scope=ep_scope, node_size=node_size, **options)
 
 
+def default_world_size(dims: ParallelDims, job_size: int | None = None) -> int:
+    """The number of ranks where none is given: that of the sizes, or in a job of ``job_size`` ranks, when the
+    data parallel sizes are unset, all of them.
+    """
+    sizes = dims.sizes()
+    if job_size is not None and all(sizes[axis] is None for axis in ("dp", "dp_replicate", "dp_shard")):
+        return job_size
+    return dims.own_world_size()
+
+
 def topology_text(dims: ParallelDims, world_size: int) -> str:
     """The sizes as asked for; with none asked for, the dp that the world makes."""
     return str(dims) or f"dp={world_size}"

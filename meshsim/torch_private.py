@@ -37,12 +37,16 @@ __all__ = [
     "forget_device_meshes",
     "forget_shown_warnings",
     "forget_works_of",
+    "has_registered_backend",
     "in_autograd_backward",
     "install_default_group",
     "mode_stack_depths",
     "mode_stack_tops",
+    "p2p_batches_told",
     "print_options_put_back",
     "start_gloo_group",
+    "start_nccl_group",
+    "start_registered_group",
     "stores_made_by",
     "thread_isolated_group_registry",
 ]
@@ -370,3 +374,102 @@ def mode_stack_tops() -> tuple[Any, Any]:
         _private(torch._C, "_get_dispatch_stack_at")(dispatch - 1) if dispatch else None,
         _private(torch._C, "_get_function_stack_at")(function - 1) if function else None,
     )
+
+
+def start_nccl_group(
+    store: Store,
+    group_rank: int,
+    *,
+    members: tuple[int, ...],
+    name: str,
+    timeout: timedelta,
+    device: torch.device,
+    options: Any = None,
+) -> tuple[dist.ProcessGroup, Any]:
+    """A group of torch's own NCCL backend that c10d's tables don't know, and its backend object.
+
+    Written by torch 2.13.0's ``_new_process_group_helper``; not run: it needs CUDA devices.
+    """
+    kind = _private(dist, "ProcessGroupNCCL")
+    if options is None:
+        options = kind.Options()
+        options._timeout = timeout
+    options.global_ranks_in_group = list(members)
+    options.group_name = name
+    backend = kind(store, group_rank, len(members), options)
+    backend._set_sequence_number_for_group()
+    group = _group_around(
+        backend, dist.ProcessGroup.BackendType.NCCL, store, group_rank, len(members), name, device
+    )
+    # The communicator starts here, not at the first call: a failure to connect is told as one.
+    backend.eager_connect_single_device(device)
+    return group, backend
+
+
+def has_registered_backend(name: str) -> bool:
+    """Whether a library has registered a backend of that name with c10d. Tried on 2.13.0."""
+    return name.upper() in _private(dist.Backend, "_plugins")
+
+
+def start_registered_group(
+    registered: str,
+    store: Store,
+    group_rank: int,
+    *,
+    members: tuple[int, ...],
+    name: str,
+    timeout: timedelta,
+    device: torch.device,
+    options: Any = None,
+) -> tuple[dist.ProcessGroup, Any]:
+    """As :func:`start_nccl_group`, of a backend that a library registered with ``Backend.register_backend``.
+
+    Tried on 2.13.0 with a backend registered by a test.
+    """
+    plugin = _private(dist.Backend, "_plugins")[registered.upper()]
+    if plugin.extended_api:
+        asked = _private(torch._C._distributed_c10d, "_DistributedBackendOptions")()
+        asked.store = store
+        asked.group_rank = group_rank
+        asked.group_size = len(members)
+        asked.timeout = timeout
+        asked.group_id = name
+        asked.global_ranks_in_group = list(members)
+        backend = plugin.creator_fn(asked, options)
+    else:
+        backend = plugin.creator_fn(store, group_rank, len(members), timeout)
+    if isinstance(backend, dist.ProcessGroup):
+        return backend, backend
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    return _group_around(backend, custom, store, group_rank, len(members), name, device), backend
+
+
+def _group_around(
+    backend: Any, kind: Any, store: Store, group_rank: int, size: int, name: str, device: torch.device
+) -> dist.ProcessGroup:
+    group = dist.ProcessGroup(store, group_rank, size)
+    group._set_default_backend(kind)
+    group._register_backend(torch.device(device.type), kind, backend)
+    group._set_group_name(c10d.GroupName(name))
+    group.bound_device_id = device
+    return group
+
+
+@contextmanager
+def p2p_batches_told(tell: Callable[[Any, int], None]) -> Iterator[None]:
+    """Inside, ``tell(group, n)`` hears of each ``batch_isend_irecv`` of ``n`` operations before the first.
+
+    c10d groups the operations of a batch on its own groups only, and NCCL may deadlock without.
+    Tried on 2.13.0.
+    """
+    check = _private(c10d, "_check_p2p_op_list")
+
+    def check_and_tell(operations: Any) -> None:
+        check(operations)
+        tell(operations[0].group or c10d._get_default_group(), len(operations))
+
+    c10d.__dict__["_check_p2p_op_list"] = check_and_tell
+    try:
+        yield
+    finally:
+        c10d.__dict__["_check_p2p_op_list"] = check

@@ -15,6 +15,7 @@ from meshsim.cli.replay import replay_command
 from meshsim.cli.run import run_command
 from meshsim.cli.show import show_command
 from meshsim.errors import CannotRun, UsageError
+from meshsim.worlds.speaking import speaks_for_all
 
 app = typer.Typer(
     name="meshsim",
@@ -47,9 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = ExitCode.INTERRUPTED
     except CannotRun as error:
+        _tell_job(error)
         _say(str(error))
         return ExitCode.CANNOT_RUN
     except UsageError as error:
+        _tell_job(error)
         _say(str(error))
         return ExitCode.WRONG_USE
     except _COMMAND_LINE_ERROR as error:
@@ -59,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if not isinstance(error, MeshError):
             raise
+        _tell_job(error)
         _say(str(error))
         return ExitCode.WRONG_USE
     if code == ExitCode.INTERRUPTED:  # typer may have made Ctrl-C a code itself
@@ -77,8 +81,17 @@ def _wrong_command_line(error: BaseException) -> int:
     return ExitCode.WRONG_USE
 
 
+def _tell_job(error: Exception) -> None:
+    """Let the other ranks of a job know why this one doesn't take part, if it was about to."""
+    worlds = sys.modules.get("meshsim.worlds.cluster.world")
+    if worlds is not None:
+        worlds.tell_job(error)
+
+
 def _say(text: str) -> None:
-    """One line, also for an error that lists several problems."""
+    """One line, also for an error that lists several problems. Of the ranks of a job one says it."""
+    if not speaks_for_all():
+        return
     head, *others = (line.strip().removeprefix("- ") for line in text.splitlines() if line.strip())
     line = f"{head} {'; '.join(others)}" if others else head
     sys.stderr.write(f"meshsim: {line}\n")

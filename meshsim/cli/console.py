@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,23 +13,27 @@ from rich.text import Text
 
 from meshsim.reports.tables import RESULT_COLUMNS, outcome_line, result_cells, results_table
 from meshsim.result import RunResult
+from meshsim.worlds.speaking import speaks_for_all
 
 
 def stdout() -> Console:
     """A console on standard output as it is now. Rich itself honours NO_COLOR."""
+    if not speaks_for_all():
+        return Console(file=open(os.devnull, "w"), highlight=False)
     return Console(file=sys.stdout, highlight=False)
 
 
 def write(text: str) -> None:
-    """Plain text and a newline, never wrapped."""
-    sys.stdout.write(text + "\n")
+    """Plain text and a newline, never wrapped. Of the ranks of a job one writes."""
+    if speaks_for_all():
+        sys.stdout.write(text + "\n")
 
 
 def with_progress(results: Iterable[RunResult], total: int) -> Iterator[RunResult]:
     """The results as they come, with a progress bar on standard error when that is a terminal."""
     # Bound to the stream as it is now: while a rank runs, sys.stderr may be that rank's own.
     console = Console(file=sys.stderr, highlight=False)
-    if not console.is_terminal or total < 2:
+    if not console.is_terminal or total < 2 or not speaks_for_all():
         yield from results
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))

@@ -86,8 +86,9 @@ def run_command(
     from meshsim.topologies import parse_order
     from meshsim.worlds.registry import check_backend, world_for
 
-    scenario, name = resolve_scenario(target)
     backends = [check_backend(one) for one in backend or ["fake"]]
+    worlds = [world_for(one) for one in backends]
+    scenario, name = resolve_scenario(target)
     covers = _covers(cover or [], backends)
     options: dict[str, Any] = {
         "seed": seed,
@@ -107,13 +108,12 @@ def run_command(
             axes=axes,
             cover=covers[one],
             supports=supported_by(scenario, options),
+            job_size=getattr(world, "world_size", None),
         )
-        for one in backends
+        for one, world in zip(backends, worlds, strict=True)
     }
     if record is not None:
         options["record"] = _only_run(record, sum(map(len, chosen.values())))
-    for one in backends:
-        world_for(one)
 
     def every_run() -> Iterator[Any]:
         for one, topologies in chosen.items():

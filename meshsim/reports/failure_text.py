@@ -53,7 +53,7 @@ def _what_and_where(report: RankReport) -> tuple[str, str]:
     if report.state is RankState.KILLED:
         return report.signal or "", ""
     if report.state is RankState.EXITED:
-        return f"exit code {report.exit_code}", ""
+        return "process gone" if report.exit_code is None else f"exit code {report.exit_code}", ""
     return "", ""
 
 

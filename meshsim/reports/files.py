@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshsim.errors import UsageError
+from meshsim.worlds.speaking import speaks_for_all
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -22,7 +23,9 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file, or say in one line why it can't be written."""
+    """Write a file, or say in one line why it can't be written. Of the ranks of a job one writes."""
+    if not speaks_for_all():
+        return
     try:
         Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

@@ -26,13 +26,13 @@ def _meeting(recorder: Recorder) -> Callable[[Call], None]:
     return check
 
 
-def prepare(recorder: Recorder, request: RunRequest, actions: FaultActions) -> None:
-    """Make ``recorder`` refuse, inject and report what the request asks for, on a CPU backend with gloo's
-    rules.
-    """
+def prepare(
+    recorder: Recorder, request: RunRequest, actions: FaultActions, *, backend: str = "gloo"
+) -> None:
+    """Make ``recorder`` refuse, inject and report what the request asks for, by the rules of ``backend``."""
     recorder.axis_of = request.plan.axis_of
     recorder.checks = (
-        refuser("gloo", request.profile),
+        refuser(backend, request.profile),
         buffer_check(recorder.findings.append),
         _meeting(recorder),
     )

@@ -13,6 +13,7 @@ from meshsim.errors import UnsupportedCall
 from meshsim.worlds.recording import Call
 
 _C10D = "distributed_c10d.py"
+_ACCELERATED = ("nccl", "hccl")
 
 
 def _object_collective(frame: FrameType | None) -> str | None:
@@ -25,8 +26,8 @@ def _object_collective(frame: FrameType | None) -> str | None:
     return None
 
 
-def facts_of_call(call: Call) -> CallFacts:
-    """A call's facts with the layout of its tensors, which the trace doesn't keep."""
+def facts_of_call(call: Call, *, with_device: bool = False) -> CallFacts:
+    """A call's facts with the layout of its tensors, and their device if asked: the trace keeps neither."""
     tensors = call.inputs if call.outputs is call.inputs else [*call.inputs, *call.outputs]
     known = facts_of(call.event)
     return CallFacts(
@@ -35,6 +36,7 @@ def facts_of_call(call: Call) -> CallFacts:
         reduce_op=known.reduce_op,
         contiguous=all(tensor.layout is not torch.strided or tensor.is_contiguous() for tensor in tensors),
         ndim=known.ndim,
+        device=tensors[0].device.type if with_device and tensors else "",
         any_source=known.any_source,
         sparse=any(tensor.is_sparse for tensor in tensors),
         to_self=known.to_self,
@@ -64,10 +66,13 @@ def refuser(backend: str, profile: str | None) -> Callable[[Call], None]:
         event = call.event
         if event.internal:
             return
-        reason = reason_for(facts_of_call(call))
-        if reason is None and profile is not None:
+        # In a world of that backend a tensor's device counts; elsewhere everything is on CPU.
+        reason = reason_for(facts_of_call(call, with_device=backend in _ACCELERATED))
+        target = backend if backend in _ACCELERATED else profile
+        if target is not None:
+            # The tensors of an object collective are torch's own: what is wrong is the collective.
             name = _object_collective(sys._getframe(1))
-            reason = unsupported(CallFacts(op=name), profile) if name else None
+            reason = (unsupported(CallFacts(op=name), target) if name else None) or reason
         if reason is not None:
             raise UnsupportedCall(f"{reason} (rank {event.rank}, {event.op} at {event.site})")
 

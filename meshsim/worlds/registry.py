@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 
 from meshsim.errors import CannotRun, UsageError
 from meshsim.worlds.base import World
+from meshsim.worlds.cluster.launch import launcher, why_no_job
+
+__all__ = ["BACKENDS", "auto_backend", "check_backend", "launcher", "why_unavailable", "world_for"]
 
 _WORLDS = {
     "fake": ("meshsim.worlds.fake", "FakeWorld"),
     "gloo": ("meshsim.worlds.gloo", "GlooWorld"),
 }
-_ACCELERATORS = {"nccl": "CUDA", "hccl": "Ascend"}
+_ACCELERATORS = ("nccl", "hccl")
 BACKENDS = (*_WORLDS, *_ACCELERATORS)
 """Every backend's name, besides ``auto``."""
 
@@ -28,19 +30,6 @@ def check_backend(name: str) -> str:
     return name
 
 
-def launcher(environ: Mapping[str, str] | None = None) -> str | None:
-    """What started this process as one rank of a job: ``torchrun``, ``Slurm``, or None."""
-    env = os.environ if environ is None else environ
-    if "TORCHELASTIC_RUN_ID" in env or all(
-        name in env for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    ):
-        return "torchrun"
-    # sbatch sets SLURM_PROCID in the batch script too; only what srun started has a step id of its own.
-    if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env and env.get("SLURM_STEP_ID") != "4294967291":
-        return "Slurm"
-    return None
-
-
 def auto_backend() -> str:
     """The job's accelerator backend when a launcher started this process, ``fake`` otherwise."""
     if launcher() is None:
@@ -52,36 +41,36 @@ def auto_backend() -> str:
     return {"cuda": "nccl", "npu": "hccl"}.get(kind, "gloo")
 
 
-def _unavailable_in_a_job(backend: str) -> str | None:
-    job = launcher()
-    if backend in _ACCELERATORS and job is None:
-        return (
-            "this process was not started by torchrun, Slurm or Kubernetes, and "
-            f"{backend} runs as the ranks of such a job; without one use fake or gloo"
-        )
-    if backend in _ACCELERATORS:
-        return f"running as the ranks of a {job} job is not built yet; outside of the job use fake or gloo"
-    if backend == "gloo" and job is not None:
-        return f"this process is a rank of a {job} job, and running as the ranks of a job is not built yet"
-    return None
-
-
 @cache
-def _build(backend: str) -> World:
+def _build(backend: str, *, in_a_job: bool) -> World:
+    if in_a_job:
+        from meshsim.worlds.cluster.world import ClusterWorld
+
+        return ClusterWorld(backend)
     module, name = _WORLDS[backend]
     make: Callable[[], World] = getattr(importlib.import_module(module), name)
     return make()
 
 
+def _world(backend: str) -> World | str:
+    """The world, or why there is none here. In a job all but ``fake`` mean the job's own ranks."""
+    in_a_job = backend != "fake" and launcher() is not None
+    if backend in _ACCELERATORS and not in_a_job:
+        return f"{why_no_job()}, and {backend} runs as the ranks of such a job; without one use fake or gloo"
+    world = _build(backend, in_a_job=in_a_job)
+    return world.unavailable() or world
+
+
 def why_unavailable(backend: str) -> str | None:
     """Why a backend can't run here, in one line; None when it can. The name must be a known one."""
-    return _unavailable_in_a_job(backend) or _build(backend).unavailable()
+    world = _world(backend)
+    return world if isinstance(world, str) else None
 
 
 def world_for(backend: str) -> World:
     """The world of a backend. UsageError for an unknown name, CannotRun where this machine can't run it."""
     name = check_backend(backend)
-    reason = why_unavailable(name)
-    if reason:
-        raise CannotRun(f"{name}: {reason}")
-    return _build(name)
+    world = _world(name)
+    if isinstance(world, str):
+        raise CannotRun(f"{name}: {world}")
+    return world

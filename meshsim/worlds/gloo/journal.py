@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 from meshsim.trace import CallState, TraceEvent
@@ -13,12 +14,15 @@ _Change = tuple[int, CallState, bool, str, float | None]
 
 
 class JournaledEvents(list[TraceEvent]):
-    """A trace that writes each event to a file before its call is made, and what became of earlier ones."""
+    """A trace that writes each event to a file before its call is made, and what became of earlier ones.
 
-    def __init__(self, descriptor: int) -> None:
+    ``destination`` is a file's descriptor, or a function that takes the bytes.
+    """
+
+    def __init__(self, destination: int | Callable[[bytes], object]) -> None:
         super().__init__()
         # One pickler for all: what recurs (classes, groups, file names) is written once.
-        self._pickler = pickle.Pickler(_Raw(descriptor), pickle.HIGHEST_PROTOCOL)
+        self._pickler = pickle.Pickler(_Raw(destination), pickle.HIGHEST_PROTOCOL)
         self._open: list[TraceEvent] = []
         self._owner = os.getpid()
 
@@ -49,11 +53,14 @@ class JournaledEvents(list[TraceEvent]):
 
 
 class _Raw:
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, destination: int | Callable[[bytes], object]) -> None:
+        self._destination = destination
 
     def write(self, data: bytes) -> int:
-        return os.write(self._descriptor, data)
+        if isinstance(self._destination, int):
+            return os.write(self._destination, data)
+        self._destination(bytes(data))
+        return len(data)
 
 
 def read_journal(data: bytes) -> list[TraceEvent]:

@@ -12,7 +12,7 @@ TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_
 
 @pytest.fixture(autouse=True)
 def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*TORCHRUN, "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_STEP_ID"):
+    for name in (*TORCHRUN, "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -20,7 +20,7 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     ("environ", "launched_by"),
     [
         ({}, None),
-        (TORCHRUN, "torchrun"),
+        (TORCHRUN, "environment"),
         ({"TORCHELASTIC_RUN_ID": "x"}, "torchrun"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, None),
         ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}, "Slurm"),
@@ -62,9 +62,13 @@ def test_an_accelerator_backend_needs_a_job(backend: str) -> None:
         registry.world_for(backend)
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
-def test_in_a_job_nothing_is_spawned(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "nccl", "hccl"])
+def test_in_a_job_a_backend_means_the_jobs_own_ranks(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    from meshsim.worlds.cluster.world import ClusterWorld
+
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(CannotRun, match=f"{backend}: .*torchrun job"):
-        registry.world_for(backend)
+    world = registry.world_for(backend)
+    assert isinstance(world, ClusterWorld)
+    assert (world.backend, world.world_size) == (backend, 2)
+    assert not isinstance(registry.world_for("fake"), ClusterWorld)

@@ -66,6 +66,7 @@ def run_examples(item: pytest.Function, run_one: Callable[[Mapping[str, Any]], N
         run_one({**dict(zip(names, arguments, strict=False)), **keywords})
 
     vars(one_example)["meshsim_runs"] = inner
+    one_example.__name__ = inner.__name__
     handle.inner_test = one_example
     try:
         item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})

@@ -32,3 +32,7 @@ class OnRank:
 
     def __repr__(self) -> str:
         return f"<{self.label}, evaluated on each rank>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        # Hypothesis prints the arguments of an example so.
+        printer.text(repr(self))

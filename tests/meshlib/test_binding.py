@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import meshsim
 from meshlib import (
+    MeshContext,
     MeshError,
     MeshPlan,
     NotInMesh,

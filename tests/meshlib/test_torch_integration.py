@@ -142,6 +142,21 @@ def test_dtensor_redistribution(on_every_rank, backend):
     on_every_rank(check, "dp=2,tp=2", backend=backend)
 
 
+def test_uneven_shards_of_each_rank(on_every_rank):
+    """torch caches how to redistribute, by mesh and placements: ranks of one process must not share that."""
+
+    def check(ctx):
+        full = torch.arange(35.0).reshape(7, 5)
+        mesh = ctx.mesh.device_mesh["dp", "tp"]
+        choices = ([Shard(0), Shard(0)], [Shard(0), Shard(1)], [Shard(1), Shard(0)], [Replicate(), Shard(1)])
+        for before in choices:
+            tensor = distribute_tensor(full, mesh, before)
+            for after in choices:
+                assert torch.equal(tensor.redistribute(mesh, after).full_tensor(), full)
+
+    on_every_rank(check, "dp=2,tp=3")
+
+
 @pytest.mark.parametrize(
     "order", [("pp", "dp", "cp", "tp"), ("pp", "tp", "dp", "cp"), ("tp", "dp", "pp", "cp")]
 )

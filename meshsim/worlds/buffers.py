@@ -10,7 +10,7 @@ import torch
 from meshsim.checker.kinds import severity_of
 from meshsim.checker.wording import group_name, site_name
 from meshsim.verdict import Finding, VerdictKind
-from meshsim.worlds.recording import Call
+from meshsim.worlds.calls import Call
 
 # gloo reads and writes these calls' tensors as if they were contiguous (pytorch#192920).
 _LAYOUT_NOT_CHECKED = frozenset({"all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "scatter"})

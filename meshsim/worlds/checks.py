@@ -7,8 +7,9 @@ from collections.abc import Callable
 from meshsim.faults import FaultInjector
 from meshsim.worlds.base import RunRequest
 from meshsim.worlds.buffers import buffer_check
+from meshsim.worlds.calls import Call
 from meshsim.worlds.injection import FaultActions, Injection
-from meshsim.worlds.recording import Call, Recorder
+from meshsim.worlds.recorder import Recorder
 from meshsim.worlds.refusal import refuser
 
 
@@ -26,9 +27,7 @@ def _meeting(recorder: Recorder) -> Callable[[Call], None]:
     return check
 
 
-def prepare(
-    recorder: Recorder, request: RunRequest, actions: FaultActions, *, backend: str = "gloo"
-) -> None:
+def prepare(recorder: Recorder, request: RunRequest, actions: FaultActions, *, backend: str = "gloo") -> None:
     """Make ``recorder`` refuse, inject and report what the request asks for, by the rules of ``backend``."""
     recorder.axis_of = request.plan.axis_of
     recorder.checks = (

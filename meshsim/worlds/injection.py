@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from meshsim.faults import Fault, FaultInjector, InjectedFault
-from meshsim.worlds.recording import Call
+from meshsim.worlds.calls import Call
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from meshlib import MeshContext
 from meshsim.context import RankContext, running
 from meshsim.worlds.base import RunRequest
-from meshsim.worlds.recording import Recorder
+from meshsim.worlds.recorder import Recorder
 
 
 def run_rank(

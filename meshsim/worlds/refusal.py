@@ -10,9 +10,11 @@ import torch
 
 from meshsim.checker.capabilities import CallFacts, facts_of, unsupported
 from meshsim.errors import UnsupportedCall
-from meshsim.worlds.recording import Call
+from meshsim.worlds.calls import Call
 
 _C10D = "distributed_c10d.py"
+_FUNCTIONAL = "_functional_collectives.py"
+_NOT_BY_PARTS = frozenset({"PRODUCT", "MIN", "MAX"})
 _ACCELERATED = ("nccl", "hccl")
 
 
@@ -32,7 +34,7 @@ def facts_of_call(call: Call, *, with_device: bool = False) -> CallFacts:
     known = facts_of(call.event)
     return CallFacts(
         op=known.op,
-        dtype=known.dtype,
+        dtype=_complex_dtype(known) or known.dtype,
         reduce_op=known.reduce_op,
         contiguous=all(tensor.layout is not torch.strided or tensor.is_contiguous() for tensor in tensors),
         ndim=known.ndim,
@@ -42,6 +44,23 @@ def facts_of_call(call: Call, *, with_device: bool = False) -> CallFacts:
         to_self=known.to_self,
         even=_is_even(call),
     )
+
+
+def _complex_dtype(known: CallFacts) -> str | None:
+    """The dtype that a functional reduce-scatter was given, where it is complex.
+
+    It hands on the real numbers behind it, also for what isn't done part by part: with PRODUCT gloo is
+    silently wrong.
+    """
+    if known.reduce_op not in _NOT_BY_PARTS or not known.op.startswith("reduce_scatter_tensor"):
+        return None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.endswith(_FUNCTIONAL):
+        frame = frame.f_back
+    given = frame.f_locals.get("self") if frame is not None else None
+    if isinstance(given, torch.Tensor) and given.is_complex():
+        return str(given.dtype).removeprefix("torch.")
+    return None
 
 
 def _is_even(call: Call) -> bool:

@@ -14,8 +14,11 @@ from meshsim import torch_private
 from meshsim.checker.compare import is_reduction
 from meshsim.torch_private import PrefixStore, Store
 from meshsim.trace import CallState, TraceEvent
+from meshsim.worlds.calls import POINT_TO_POINT, Call
 from meshsim.worlds.cluster.backends import ClusterBackend
-from meshsim.worlds.recording import POINT_TO_POINT, Call, Recorder, RecordingGroup, Transport
+from meshsim.worlds.recorder import Recorder
+from meshsim.worlds.recording import RecordingGroup
+from meshsim.worlds.transport import Transport
 
 _DEFAULT_GROUP = "0"
 # c10d's own for gloo; the run's deadline is what ends a run.

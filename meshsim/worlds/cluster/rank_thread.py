@@ -31,7 +31,8 @@ from meshsim.worlds.gloo.messages import Ended, Started, Whereabouts
 from meshsim.worlds.gloo.stacks import all_stacks, in_communication
 from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
-from meshsim.worlds.recording import Recorder, note_call_by_non_member
+from meshsim.worlds.recorder import Recorder
+from meshsim.worlds.recording import note_call_by_non_member
 
 # A call that has been pending for this long is reported, so that a mismatch can be told from a slow rank.
 _WAITING_AFTER = 0.4

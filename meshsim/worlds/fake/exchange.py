@@ -15,10 +15,11 @@ import torch.distributed as dist
 from meshsim.checker.compare import compare_calls, compare_p2p
 from meshsim.trace import TraceEvent
 from meshsim.verdict import Finding, Severity
+from meshsim.worlds.calls import POINT_TO_POINT, Call, is_deferred
 from meshsim.worlds.fake import kernels
 from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.work import FakeWork
-from meshsim.worlds.recording import POINT_TO_POINT, Call, Recorder, is_deferred
+from meshsim.worlds.recorder import Recorder
 
 
 @dataclass(slots=True)

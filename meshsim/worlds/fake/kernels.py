@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from meshsim.worlds.recording import Call, Tensors
+from meshsim.worlds.calls import Call, Tensors
 
 Delivery = list[tuple[torch.Tensor, torch.Tensor]]
 """For one rank: pairs of a tensor of that rank and the value it gets."""

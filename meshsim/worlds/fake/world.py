@@ -32,8 +32,10 @@ from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.store import FakeStore
 from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
-from meshsim.worlds.recording import Recorder, RecordingGroup, Transport, note_call_by_non_member
+from meshsim.worlds.recorder import Recorder
+from meshsim.worlds.recording import RecordingGroup, note_call_by_non_member
 from meshsim.worlds.rendezvous import Rendezvous
+from meshsim.worlds.transport import Transport
 
 _DEFAULT_GROUP = "0"
 _TIMEOUT = timedelta(minutes=30)

@@ -12,11 +12,14 @@ import torch.distributed as dist
 
 from meshsim import torch_private
 from meshsim.torch_private import PrefixStore, Store
+from meshsim.worlds.calls import Call
 from meshsim.worlds.gloo.environment import LOOPBACK
 from meshsim.worlds.gloo.messages import RunOrder
-from meshsim.worlds.gloo.store_client import MeetingStore, RankStore, StoreClient
-from meshsim.worlds.recording import Call, Recorder, RecordingGroup, Transport
+from meshsim.worlds.gloo.store_client import WORLD_PREFIX, MeetingStore, RankStore, StoreClient
+from meshsim.worlds.recorder import Recorder
+from meshsim.worlds.recording import RecordingGroup
 from meshsim.worlds.rendezvous import Rendezvous
+from meshsim.worlds.transport import Transport
 
 _DEFAULT_GROUP = "0"
 # c10d's own; the run's deadline is what ends a run.
@@ -65,7 +68,7 @@ class GlooGroups:
     def join_world(self) -> None:
         """Meet the other ranks at the run's store and start the default process group."""
         order = self._order
-        store = PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", self._store)
+        store = PrefixStore(WORLD_PREFIX, self._store)
         members = tuple(range(order.world_size))
         self.world = RecordingGroup(
             store,

@@ -31,7 +31,8 @@ from meshsim.worlds.gloo.returning import pack_exception, pack_value
 from meshsim.worlds.gloo.store_client import StoreClient
 from meshsim.worlds.injection import FaultActions
 from meshsim.worlds.rank_program import run_rank
-from meshsim.worlds.recording import Recorder, note_call_by_non_member
+from meshsim.worlds.recorder import Recorder
+from meshsim.worlds.recording import note_call_by_non_member
 
 
 class LeftProcessGroup(MeshsimError):

@@ -61,6 +61,8 @@ class Slate:
     def wipe(self) -> str:
         """Put everything back. Returns why the worker can't be used again, or nothing."""
         dirty = self._what_stays()
+        if dirty:
+            return dirty
         sys.meta_path[:] = self._meta_path
         sys.path_hooks[:] = self._path_hooks
         sys.excepthook = self._excepthook
@@ -93,6 +95,9 @@ class Slate:
         ]
         if threads:
             return f"threads left running: {', '.join(threads)}"
+        if not all(_same_file(number, source) for number, source in zip((1, 2), self._outputs, strict=True)):
+            # What has the number now may be a socket that gloo still uses: it can't be taken away.
+            return "standard output or error replaced"
         if _has_children():
             return "processes left running"
         if dist.is_initialized():
@@ -185,6 +190,13 @@ def _set_environment(environ: dict[str, str]) -> None:
 
 def _catchable_signals() -> set[Any]:
     return signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGQUIT}
+
+
+def _same_file(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
 
 
 def _has_children() -> bool:

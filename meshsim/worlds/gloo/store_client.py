@@ -18,6 +18,9 @@ from meshsim.torch_private import Store
 from meshsim.worlds.gloo.frames import BlockingChannel
 from meshsim.worlds.gloo.messages import Meeting, StoreCall, StoreReply
 
+WORLD_PREFIX = "default_pg/0"
+"""Under which the default process group, and whoever asks it for its store, keeps keys."""
+
 
 class StoreClient:
     """Calls the parent and waits for its reply. The control thread hands replies in."""
@@ -71,7 +74,8 @@ def _described(call: StoreCall | Meeting) -> str:
     if isinstance(call, Meeting):
         return f"all {call.size} members to start the group of ranks {list(call.key[1])}"
     keys = call.arguments[0] if call.arguments else ""
-    return f"the store's key {keys if isinstance(keys, str) else ', '.join(keys)}"
+    shown = [key.removeprefix(f"{WORLD_PREFIX}/") for key in ([keys] if isinstance(keys, str) else keys)]
+    return f"the store's key {', '.join(shown)}"
 
 
 class RankStore(Store):

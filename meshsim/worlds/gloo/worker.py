@@ -127,6 +127,9 @@ def main(files: list[int], server: int) -> None:
         _serve(control, RankRun(order, channel, journal), request)
         dirty = slate.wipe()
         channel.send(Ready(order.run, dirty))
+        if dirty:
+            # The fork server then ends what else the scenario has left.
+            os._exit(0)
         gc.collect()
 
 

@@ -34,8 +34,12 @@ def values(run: Callable[..., WorldReport]) -> Callable[..., list[Any]]:
 
     def values_of(scenario: Callable[..., Any], ranks: int = 2, **request: Any) -> list[Any]:
         report = run(scenario, ranks, **request)
-        failures = [rank.failure.traceback for rank in report.ranks if rank.failure is not None]
-        assert [rank.state.value for rank in report.ranks] == ["returned"] * ranks, "\n".join(failures)
+        accounts = [
+            f"rank {rank.rank} {rank.state.value} {rank.signal or ''}\n"
+            f"{rank.failure and rank.failure.traceback}\n{rank.stderr}\n{rank.stack}"
+            for rank in report.ranks
+        ]
+        assert [rank.state.value for rank in report.ranks] == ["returned"] * ranks, "\n".join(accounts)
         return [rank.value for rank in report.ranks]
 
     return values_of

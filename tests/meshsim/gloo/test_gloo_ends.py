@@ -165,7 +165,8 @@ def test_worker_that_never_reaches_the_scenario_is_no_pass(run: Any, pool: Any) 
     victims = [worker for worker in pool.workers if worker.pid is not None]
     for worker in victims:
         os.kill(worker.pid, signal.SIGKILL)
-    assert states(run(lambda ctx: 1, 2)) in (["returned"] * 2, ["killed"] * 2)
+    after = states(run(lambda ctx: 1, 2))
+    assert after == ["returned"] * 2 or "killed" in after
     assert states(run(lambda ctx: 1, 2)) == ["returned"] * 2
 
 

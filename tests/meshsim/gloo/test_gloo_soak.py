@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -82,7 +81,6 @@ def in_use(pool: Pool) -> dict[str, int]:
     }
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="gloo workers are forked")
 @pytest.mark.parametrize("runs", [12, pytest.param(500, marks=[pytest.mark.long, pytest.mark.timeout(3000)])])
 def test_soak(run: Any, values: Any, pool: Pool, runs: int) -> None:
     drawn = random.Random(0)

@@ -41,13 +41,13 @@ class TrainConfig:
     def of_plan(
         cls, plan: MeshPlan, *, seed: int = 0, dtype: torch.dtype = torch.float64, schedule: str = "GPipe"
     ) -> TrainConfig:
-        """As small as a topology allows: heads split over tp, samples over dp, positions over cp and tp."""
+        """As small as a topology allows: one block a stage, two samples a dp rank, one head a tp rank."""
         dp, cp, tp, pp, ep = (plan.size(axis) for axis in ("dp", "cp", "tp", "pp", "ep"))
         microbatches = max(2, pp) if schedule == "1F1B" else 2
         return cls(
             seed=seed,
             dtype=dtype,
-            layers=max(2, pp),
+            layers=pp,
             heads=_multiple_of(tp, at_least=2),
             mlp_size=_multiple_of(tp, at_least=8),
             experts=2 * ep if ep > 1 else 0,

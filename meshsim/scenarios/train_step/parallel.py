@@ -5,7 +5,7 @@ What is summed where, in backward:
 * FSDP sums each gradient over the ranks that hold the same parameter and saw other tokens: dp x cp for the
   dense ones, the expert data parallel ranks for the experts. It is told to sum, not to average, since the
   loss is already divided by the number of tokens of the whole batch.
-* Tensor parallelism makes what is replicated over tp (norms, embeddings of positions, router) come out alike
+* Tensor parallelism makes what is replicated over tp (norms, embeddings, router) come out alike
   on all tp ranks, so nothing is left to be summed there.
 """
 
@@ -83,9 +83,8 @@ def _distribute_experts(stage: Stage, mesh: MeshContext) -> None:
 
 
 def _apply_tensor_parallel(stage: Stage, tp_mesh: DeviceMesh) -> None:
-    """Heads, MLP columns and vocabulary are split; all activations between the blocks are replicated."""
+    """Heads, MLP columns and logits are split; the activations between the layers are replicated."""
     plan: dict[str, ParallelStyle] = {
-        "embedding.tokens": RowwiseParallel(input_layouts=Replicate()),
         "head.logits": ColwiseParallel(output_layouts=Replicate()),
     }
     for layer, block in stage.blocks.items():

@@ -16,7 +16,7 @@ from meshsim.scenarios.train_step.experts import TokenRouting
 from meshsim.scenarios.train_step.model import Stage
 from meshsim.scenarios.train_step.weights import initial_weights
 
-CONFIG = TrainConfig.of_plan(MeshPlan.build("dp=1", 1))
+CONFIG = replace(TrainConfig.of_plan(MeshPlan.build("dp=1", 1)), layers=2)
 
 
 def f64(*values: object) -> torch.Tensor:

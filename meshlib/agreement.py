@@ -145,7 +145,9 @@ def _disagreement(entries: Mapping[int, Mapping[str, Any]], name: str) -> str:
         return f"{who} built another mesh meanwhile: all ranks must build their meshes in one order"
     refused = {rank: entry["refuses"] for rank, entry in entries.items() if "refuses" in entry}
     if refused:
+        asked = {rank: _sizes_text(entry["has"]) for rank, entry in entries.items() if "has" in entry}
         parts = [f"{subject_of_ranks(ranks)}: {reason}" for reason, ranks in _by_value(refused)]
+        parts += [f"{subject_of_ranks(ranks)} asked for {text}" for text, ranks in _by_value(asked)]
         count = f"{len(refused)} of {len(entries)} ranks refused theirs"
         return f"no mesh was built, because {count}; {'; '.join(parts)}"
     flat = {rank: _flattened(entry["has"]) for rank, entry in entries.items()}
@@ -169,6 +171,12 @@ def _flattened(facts: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in facts.items():
         flat.update(value if key == "sizes" else {key: value})
     return flat
+
+
+def _sizes_text(facts: Mapping[str, Any]) -> str:
+    """``dp=2, tp=2``, or the shape of a mesh that has no sizes by name."""
+    sizes = facts.get("sizes") or {"shape": facts.get("shape")}
+    return ", ".join(f"{axis}={size}" for axis, size in sizes.items() if size != 1) or "1 rank"
 
 
 def _by_value(values: Mapping[int, str]) -> list[tuple[str, list[int]]]:

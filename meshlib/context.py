@@ -62,11 +62,10 @@ class MeshContext:
     ep_rank: int = 0
     sequence_parallel: bool = False
     loss_parallel: bool = False
-    _plan: MeshPlan | None = field(default=None, repr=False)
-    _rank: int | None = field(default=None, repr=False)
-    _pp_mesh: Any = field(default=None, repr=False)
-    _binding: Binding | None = field(default=None, repr=False)
-    _asked: dict[str, Any] | None = field(default=None, repr=False)
+    _plan: MeshPlan | None = field(init=False, repr=False, default=None)
+    _rank: int | None = field(init=False, repr=False, default=None)
+    _pp_mesh: Any = field(init=False, repr=False, default=None)
+    _binding: Binding | None = field(init=False, repr=False, default=None)
 
     @classmethod
     def from_plan(

@@ -108,6 +108,13 @@ class LiveMesh(DeviceMesh):
         """Sizes of the axes."""
         return tuple(self.shape)
 
+    def size(self, mesh_dim: int | str | None = None) -> int:
+        """The number of ranks, or that along one axis, by name or number."""
+        if self._root is None or mesh_dim is None:
+            return int(super().size(mesh_dim))  # type: ignore[arg-type]
+        found = axis_at(self._axes, self.ndim, self._root.flat, mesh_dim)
+        return self._root.grid.size(found if isinstance(found, MeshAxis) else self._shown[found])
+
     @property
     def rank_list(self) -> tuple[int, ...]:
         """The mesh's ranks, row-major."""

@@ -11,6 +11,7 @@ from meshlib.dims import ParallelDims
 from meshlib.errors import MeshError, TopologyError
 from meshlib.grid import Grid, MeshAxis
 from meshlib.integers import exact_int
+from meshlib.process_group import has_process_group
 from meshlib.rank_text import names_text, rank_list_text
 from meshlib.shapes import checked_names, checked_shape
 from meshlib.slicing import Axes, axis_at, flat_axis, select
@@ -142,9 +143,10 @@ class OfflineMesh:
     def get_group(self, mesh_dim: int | str | None = None) -> NoReturn:
         """Always an error: an offline mesh has no process groups."""
         self._axis(mesh_dim)
+        start = "" if has_process_group() else "call torch.distributed.init_process_group() first, then "
         raise MeshError(
-            "an offline mesh has no process group: call torch.distributed.init_process_group() first, "
-            "then build the mesh with init_backend=True (build_mesh_context: offline=False)"
+            f"an offline mesh has no process group: {start}build the mesh with init_backend=True "
+            "(build_mesh_context: offline=False)"
         )
 
     def get_all_groups(self) -> NoReturn:

@@ -109,18 +109,22 @@ def create_group(
         )
         return group
     made: dist.ProcessGroup
-    made, _ = _private(c10d, "_new_process_group_helper")(
-        len(ranks),
-        mapping[default.rank()],
-        list(ranks),
-        kind,
-        store,
-        group_name,
-        backend_options=options,
-        timeout=timeout,
-        device_id=default.bound_device_id,
-        group_desc=description,
-    )
+    # With a device bound to it, the default group would be split, which all its ranks have to take part in.
+    bound, default.bound_device_id = default.bound_device_id, None
+    try:
+        made, _ = _private(c10d, "_new_process_group_helper")(
+            len(ranks),
+            mapping[default.rank()],
+            list(ranks),
+            kind,
+            store,
+            group_name,
+            backend_options=options,
+            timeout=timeout,
+            group_desc=description,
+        )
+    finally:
+        default.bound_device_id = bound
     world.pg_group_ranks[made] = mapping
     return made
 

@@ -110,6 +110,7 @@ def test_one_rank_whose_sizes_do_not_fit(on_every_rank, backend):
         assert returns[rank][0] is PlanDisagreement
         assert "rank 1" in returns[rank][1]
         assert "4 % 3" in returns[rank][1]
+        assert "ranks 0, 2, 3 asked for dp=2, dp_shard=2, pp=2" in returns[rank][1]
 
 
 def test_one_rank_whose_options_are_wrong(on_every_rank):

@@ -146,7 +146,9 @@ OF_A_RANK = [
 ]
 
 
-@pytest.mark.parametrize(("case", "axes", "groups"), [pytest.param(c, a, g, id=i) for i, c, a, g in GROUPS])
+@pytest.mark.parametrize(
+    ("case", "axes", "groups"), [pytest.param(c, a, g, id=f"{i} {a}") for i, c, a, g in GROUPS]
+)
 def test_groups(case, axes, groups):
     assert_groups(plan_of(case), axes, groups)
 
@@ -157,7 +159,7 @@ def test_megatron_order__MESH_28(axes, groups):
 
 
 @pytest.mark.parametrize(
-    ("case", "rank", "groups"), [pytest.param(c, r, g, id=i) for i, c, r, g in OF_A_RANK]
+    ("case", "rank", "groups"), [pytest.param(c, r, g, id=f"{i} rank {r}") for i, c, r, g in OF_A_RANK]
 )
 def test_groups_of_a_rank(case, rank, groups):
     plan = plan_of(case)

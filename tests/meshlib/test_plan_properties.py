@@ -233,7 +233,7 @@ def all_plans(world_size):
 def test_every_topology_and_order_equals_the_brute_force_plan(world_size, scope):
     axes = ("dp", "dp_replicate", "cp", "tp", "pp", "ep", "edp_shard")
     for dims in topologies(world_size, axes=axes):
-        for order in ORDERS:
+        for order in ORDERS[::5]:
             try:
                 plan = MeshPlan.build(dims, world_size, order=order, ep_scope=scope)
             except TopologyError:

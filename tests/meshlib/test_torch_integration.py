@@ -205,7 +205,7 @@ def test_meshes_are_torchs_own(on_every_rank, backend):
             assert ours[name] == official[name], name
         assert torch.equal(ours["_rank_map"], official["_rank_map"])
         assert torch.equal(mesh.mesh, theirs.mesh)
-        assert mesh.size() == theirs.size()
+        assert (mesh.size(), mesh.size(0), mesh.size("tp")) == (theirs.size(), theirs.size(0), 2)
         assert str(mesh) == str(theirs)
         for axis in ("dp", "tp"):
             assert torch.equal(mesh[axis].mesh, theirs[axis].mesh)
@@ -246,11 +246,14 @@ def test_meshes_follow_the_default_device(on_every_rank):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("world_size", [1, 64, 512])
+@pytest.mark.parametrize("world_size", [1, 64, 512, 4096])
 def test_offline_meshes_equal_live_ones__MESH_81(on_every_rank, world_size):
-    topology = {1: "dp=1", 64: "dp=4,cp=2,tp=4,pp=2,ep=4", 512: "dp=16,cp=2,tp=8,pp=2,ep=16,dp_replicate=4"}[
-        world_size
-    ]
+    topology = {
+        1: "dp=1",
+        64: "dp=4,cp=2,tp=4,pp=2,ep=4",
+        512: "dp=16,cp=2,tp=8,pp=2,ep=16,dp_replicate=4",
+        4096: "dp=32,cp=4,tp=8,pp=4,ep=32,dp_replicate=2",
+    }[world_size]
 
     def check(ctx):
         offline = build_mesh_context(topology, world_size, rank=ctx.rank, offline=True)

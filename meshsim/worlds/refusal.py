@@ -14,7 +14,7 @@ from meshsim.worlds.calls import Call
 
 _C10D = "distributed_c10d.py"
 _FUNCTIONAL = "_functional_collectives.py"
-_NOT_BY_PARTS = frozenset({"PRODUCT", "MIN", "MAX"})
+_BY_PARTS = frozenset({"", "SUM", "AVG", "PREMUL_SUM"})
 _ACCELERATED = ("nccl", "hccl")
 
 
@@ -52,7 +52,7 @@ def _complex_dtype(known: CallFacts) -> str | None:
     It hands on the real numbers behind it, also for what isn't done part by part: with PRODUCT gloo is
     silently wrong.
     """
-    if known.reduce_op not in _NOT_BY_PARTS or not known.op.startswith("reduce_scatter_tensor"):
+    if known.reduce_op in _BY_PARTS or not known.op.startswith("reduce_scatter_tensor"):
         return None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.endswith(_FUNCTIONAL):
@@ -93,6 +93,7 @@ def refuser(backend: str, profile: str | None) -> Callable[[Call], None]:
             name = _object_collective(sys._getframe(1))
             reason = (unsupported(CallFacts(op=name), target) if name else None) or reason
         if reason is not None:
-            raise UnsupportedCall(f"{reason} (rank {event.rank}, {event.op} at {event.site})")
+            # The same text on every rank that does it; the verdict adds ranks and line.
+            raise UnsupportedCall(reason)
 
     return check

@@ -46,7 +46,8 @@ def checked_names(mesh_dim_names: Any, ndim: int) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name for name in names):
         raise TopologyError(f"mesh_dim_names {names} must hold text only, such as ('dp', 'tp')")
     if len(names) != ndim:
-        raise TopologyError(f"{len(names)} names {names} for {ndim} sizes: give one name for each axis")
+        count = f"{len(names)} name{'s' if len(names) != 1 else ''}"
+        raise TopologyError(f"{count} {names} for {ndim} sizes: give one name for each axis")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyError(

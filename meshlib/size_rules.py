@@ -81,6 +81,7 @@ class Resolution:
         self.sizes: Sizes = dict(sizes)
         self.problems: list[Problem] = []
         self._world = world_size
+        self._labels: dict[str, str] = {}
         dense = self._resolve_dense()
         if dense:
             self._resolve_fsdp()
@@ -92,7 +93,9 @@ class Resolution:
         """Whether dp, cp and tp are known afterwards."""
         unknown = [axis for axis in ("cp", "tp", "pp") if self.sizes[axis] == INFERRED]
         if unknown and self.sizes["dp"] is None:
-            self.sizes["dp"] = max(1, _asked_domain(self.sizes) // _known(self.sizes["cp"]))
+            self._labels["dp"] = self._label_of_asked_dp()
+            asked = 1 if unknown == ["cp"] else _asked_domain(self.sizes) // _known(self.sizes["cp"])
+            self.sizes["dp"] = asked
         if self.sizes["dp"] in (None, INFERRED):
             unknown = ["dp"]
         others = [axis for axis in DENSE if axis not in unknown]
@@ -107,6 +110,11 @@ class Resolution:
         self.sizes[unknown[0]] = self._world // math.prod(sizes)
         return True
 
+    def _label_of_asked_dp(self) -> str:
+        """What to call an unset dp that follows from the FSDP sizes: the one that was given."""
+        given = [axis for axis in ("dp_replicate", "dp_shard") if self.sizes[axis] not in (None, INFERRED)]
+        return given[0] if len(given) == 1 and self.sizes["cp"] == 1 else "dp"
+
     def _wrong_product(self, sizes: list[int]) -> Problem:
         total = math.prod(sizes)
         edits = []
@@ -117,12 +125,24 @@ class Resolution:
                 edits.append(f"{axis}={self._world // rest}")
                 if axis == "dp":
                     valid = (self._world // rest,)
+        if not edits:
+            inner = [pair for pair in zip(DENSE, sizes, strict=True) if pair[0] != "dp" and pair[1] > 1]
+            edits.append(self._fitting([*inner, ("dp", self._world)]))
         edits.append(f"a world of {total} ranks")
-        reason = f"{product_text(DENSE, sizes)}, but the world has {self._world} ranks (world {self._world})"
-        return Problem("dp", reason, valid, " or ".join(edits))
+        world = f"world {self._world}"
+        if total < self._world:
+            left = f"ranks {total} to {self._world - 1}" if total < self._world - 1 else f"rank {total}"
+            reason = (
+                f"{product_text(DENSE, sizes)}, {world}: {left} of its {self._world} ranks would be left over"
+            )
+        else:
+            reason = f"{product_text(DENSE, sizes)}, {world}: needs {total} ranks, has {self._world} ranks"
+        return Problem("dp", reason, valid or divisors(self._world), " or ".join(edits))
 
     def _indivisible(self, unknown: str, axes: list[str], sizes: list[int]) -> Problem:
-        named = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if size > 1]
+        named = [
+            (self._labels.get(axis, axis), size) for axis, size in zip(axes, sizes, strict=True) if size > 1
+        ]
         total = math.prod(sizes)
         reason = f"{product_text(*zip(*named, strict=True))}, {remainder_text(self._world, total)}"
         reason += f", so {unknown} would not be whole in a world of {self._world}"
@@ -204,6 +224,8 @@ class Resolution:
         if self.sizes["dp_shard"] in (None, INFERRED):
             return  # the FSDP rule has been broken, and reported
         axes, sizes = ("fsdp_shard", "tp"), [self._size("dp_shard"), self._size("tp")]
+        if self.sizes["ep"] == INFERRED and self.sizes["edp_shard"] is None:
+            self.sizes["edp_shard"] = 1
         unknown = [axis for axis in ("ep", "edp_shard") if self.sizes[axis] in (None, INFERRED)]
         self._fit_experts(math.prod(sizes), product_text(axes, sizes), unknown, exact=True)
 

@@ -115,7 +115,7 @@ def test_wrong_rank_lists__MESH_78(on_every_rank, rank_list, shape, fragments):
 
 @pytest.mark.parametrize("init_backend", [True, False])
 @pytest.mark.parametrize(
-    ("names", "fragment"), [(("a", "a"), "twice"), (("a",), "1 names"), (("a", ""), "text")]
+    ("names", "fragment"), [(("a", "a"), "twice"), (("a",), "1 name "), (("a", ""), "text")]
 )
 def test_wrong_names__MESH_79(on_every_rank, names, fragment, init_backend):
     refused_on_every_rank(

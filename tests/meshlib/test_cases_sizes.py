@@ -25,6 +25,11 @@ INFERRED = [
     ("inferred beside an FSDP domain", "W8 dp_replicate=2,tp=-1", {"dp": 2, "dp_shard": 1, "tp": 4}),
     ("ep inferred", "W8 tp=2,ep=-1", {"ep": 8, "edp_shard": 1}),
     ("edp_shard inferred", "W8 tp=2,ep=2,edp_shard=-1", {"ep": 2, "edp_shard": 4}),
+    (
+        "cp takes what is left",
+        "W8 cp=-1,dp_replicate=2",
+        {"dp": 1, "cp": 8, "dp_replicate": 2, "dp_shard": 4},
+    ),
     ("nothing asked for", "W5 ", {"dp": 5, "dp_replicate": 1, "dp_shard": 5, "tp": 1, "ep": 1}),
 ]
 
@@ -58,6 +63,17 @@ REFUSED = [
     ("ep", "W8 ep=3", ["dp * cp * tp = 8", "8 % 3", "valid ep: 1, 2, 4, 8"]),
     ("ep beside edp_shard", "W8 ep=4,edp_shard=3", ["ep * edp_shard = 12 (4 * 3)", "8 % 12"]),
     ("no single edit", "W8 cp=3,pp=5", ["8 % 15", "cp=2,pp=4"]),
+    (
+        "beside an FSDP size",
+        "W8 dp_replicate=3,tp=-1",
+        ["dp_replicate = 3", "8 % 3", "dp_replicate=2"],
+    ),
+    (
+        "cp beside an FSDP size",
+        "W8 dp_replicate=3,cp=-1",
+        ["dp * cp = 8", "8 % 3", "dp_replicate=2"],
+    ),
+    ("no single size fits", "W8 dp=16,tp=2,pp=3", ["= 96 (16 * 1 * 2 * 3)", "tp=2,pp=2,dp=2", "world of 96"]),
     ("inferred and indivisible", "W8 dp=3,tp=-1", ["8 % 3", "valid dp: 1, 2, 4, 8"]),
 ]
 
@@ -108,7 +124,7 @@ def test_no_world_size(world_size):
     [
         (("a", "a"), (2, 2), "twice"),
         (("a", "b"), (2,), "2 names"),
-        (("a",), (2, 3), "1 names"),
+        (("a",), (2, 3), "1 name "),
         (("a",), (-4,), "at least 1"),
         (("a",), (0,), "at least 1"),
         (("a",), (True,), "at least 1"),
@@ -183,6 +199,7 @@ def test_replica_scope_ties_edp_shard_and_ep():
         "8 % 3",
         "valid ep: 1, 2, 4, 8",
     )
+    assert MeshPlan.build("tp=2,ep=-1,dp_replicate=2", 16, ep_scope="replica").dims.ep_size == 8
     refusal(lambda: MeshPlan.build("tp=2", 16, ep_scope="pod"), "ep_scope", "'pod'", "stage", "replica")
 
 

@@ -21,7 +21,10 @@ _LIBRARY_PARTS = (
 )
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 # Scenarios that ship with meshsim are user code: a failure in one is to be shown at its own line.
-_SCENARIOS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scenarios") + os.sep
+_SCENARIOS = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), folder) + os.sep
+    for folder in ("scenarios", os.path.join("smoke", "programs"))
+)
 
 
 @lru_cache(maxsize=4096)

@@ -14,6 +14,7 @@ from meshsim.cli.matrix import matrix_command
 from meshsim.cli.replay import replay_command
 from meshsim.cli.run import run_command
 from meshsim.cli.show import show_command
+from meshsim.cli.smoke import smoke_command
 from meshsim.errors import CannotRun, UsageError
 from meshsim.worlds.speaking import speaks_for_all
 
@@ -30,6 +31,7 @@ app.command("list")(list_command)
 app.command("show")(show_command)
 app.command("replay")(replay_command)
 app.command("matrix")(matrix_command)
+app.command("smoke")(smoke_command)
 app.command("doctor")(doctor_command)
 
 # Typer raises the errors of click, or of its own copy of it, and exports only some of their classes.

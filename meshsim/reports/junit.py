@@ -36,18 +36,18 @@ def _add_case(suite: ElementTree.Element, result: RunResult) -> None:
     case = ElementTree.SubElement(
         suite,
         "testcase",
-        classname=f"{_xml_text(result.scenario) or 'scenario'}.{result.backend}",
-        name=f"{_xml_text(result.scenario) or 'scenario'}[{result.topology}]",
+        classname=f"{xml_text(result.scenario) or 'scenario'}.{result.backend}",
+        name=f"{xml_text(result.scenario) or 'scenario'}[{result.topology}]",
         time=f"{result.duration:.3f}",
     )
     if result.not_run:
-        ElementTree.SubElement(case, "skipped", message=_xml_text(result.verdict.summary))
+        ElementTree.SubElement(case, "skipped", message=xml_text(result.verdict.summary))
     elif not result.ok:
         failure = ElementTree.SubElement(
-            case, "failure", type=result.verdict.kind.value, message=_xml_text(result.verdict.summary)
+            case, "failure", type=result.verdict.kind.value, message=xml_text(result.verdict.summary)
         )
-        failure.text = _xml_text(failure_text(result))
+        failure.text = xml_text(failure_text(result))
 
 
-def _xml_text(text: str) -> str:
+def xml_text(text: str) -> str:
     return _NOT_XML.sub("�", text)

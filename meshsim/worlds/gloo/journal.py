@@ -6,11 +6,17 @@ import io
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, SupportsIndex
 
-from meshsim.trace import CallState, TraceEvent
+from meshsim.trace import CallState, SourceLine, TraceEvent
 
 _Change = tuple[int, CallState, bool, str, float | None]
+
+_NAMES = tuple(field.name for field in fields(TraceEvent) if field.name != "site")
+# Pickling an event itself would run dataclasses' own getters, in Python, at each call of a rank.
+_facts = attrgetter(*_NAMES)
 
 
 class JournaledEvents(list[TraceEvent]):
@@ -30,12 +36,14 @@ class JournaledEvents(list[TraceEvent]):
         super().append(event)
         # A process that the scenario forked has this list too, but it is not the rank.
         if os.getpid() == self._owner:
-            self._pickler.dump((event, self._changes()))
+            site = event.site
+            place = None if site is None else (site.file, site.line, site.function, site.text)
+            self._pickler.dump((_facts(event), place, self._changes()))
             self._open.append(event)
 
     def flush(self) -> None:
         """Write what became of the events so far."""
-        self._pickler.dump((None, self._changes()))
+        self._pickler.dump((None, None, self._changes()))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return list, (list(self),)
@@ -69,10 +77,12 @@ def read_journal(data: bytes) -> list[TraceEvent]:
     unpickler = pickle.Unpickler(io.BytesIO(data))
     while True:
         try:
-            event, changes = unpickler.load()
+            facts, place, changes = unpickler.load()
         except (EOFError, pickle.UnpicklingError):
             return list(events.values())
-        if event is not None:
+        if facts is not None:
+            site = SourceLine(*place) if place is not None else None
+            event = TraceEvent(**dict(zip(_NAMES, facts, strict=True)), site=site)
             events[event.index] = event
         for index, state, waited, note, finished in changes:
             changed = events[index]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import Any
-
-from meshsim.errors import UsageError
 
 
 class Breakage(Enum):
@@ -21,12 +17,3 @@ class Breakage(Enum):
     """FSDP of the experts over edp_shard alone: their replicas drift. Wrong when edp_replicate is above 1."""
     LOCAL_CAUSAL_MASK = "local_causal_mask"
     """The causal mask forgets where a rank's positions begin. Wrong as soon as cp is above 1."""
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> Breakage:
-        value = params.get("break", cls.NOTHING.value)
-        try:
-            return cls(value)
-        except ValueError:
-            known = ", ".join(one.value for one in cls)
-            raise UsageError(f"parameter break={value!r} is unknown; known are {known}") from None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 
 from meshsim.context import RankContext
-from meshsim.errors import UsageError
+from meshsim.scenarios.parameters import chosen
 from meshsim.scenarios.train_step.breakage import Breakage
 from meshsim.scenarios.train_step.comparison import Comparison
 from meshsim.scenarios.train_step.config import TrainConfig
@@ -21,6 +18,12 @@ from meshsim.scenarios.train_step.training import SCHEDULES, Trainer
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
 """By dtype, relative. In float64 another order of sums makes some 1e-15, and a mistake 1e-3 and more."""
+
+PARAMETERS = {
+    "dtype": tuple(TOLERANCES),
+    "schedule": tuple(SCHEDULES),
+    "break": tuple(one.value for one in Breakage),
+}
 
 
 def train_step(ctx: RankContext) -> dict[str, list[float]]:
@@ -35,7 +38,8 @@ def train_step(ctx: RankContext) -> dict[str, list[float]]:
     Parameters: ``dtype`` is ``float64`` (default) or ``float32``; ``schedule`` is ``GPipe`` (default) or
     ``1F1B``; ``break`` makes a mistake on purpose, which the run must find, see ``Breakage``.
     """
-    dtype, schedule, broken = _parameters(ctx.params)
+    settings = chosen(ctx.params, PARAMETERS)
+    dtype, schedule, broken = settings["dtype"], settings["schedule"], Breakage(settings["break"])
     config = TrainConfig.of_plan(ctx.mesh.plan, seed=ctx.seed, dtype=getattr(torch, dtype), schedule=schedule)
     expected = reference_run(config)
     same = Comparison(ctx.mesh.plan.topology, TOLERANCES[dtype])
@@ -55,16 +59,3 @@ def train_step(ctx: RankContext) -> dict[str, list[float]]:
     for name, weight, part in own_weights(stage, ctx.mesh):
         same.tensor(f"weight {name}", config.steps - 1, part(expected.weights[name]), weight)
     return seen
-
-
-def _parameters(params: Mapping[str, Any]) -> tuple[str, str, Breakage]:
-    known = {"dtype": "float64", "schedule": "GPipe", "break": Breakage.NOTHING.value}
-    unknown = sorted(set(params) - set(known))
-    if unknown:
-        raise UsageError(f"train_step has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
-    dtype, schedule = str(params.get("dtype", "float64")), str(params.get("schedule", "GPipe"))
-    if dtype not in TOLERANCES:
-        raise UsageError(f"parameter dtype={dtype!r} is unknown; known are {', '.join(TOLERANCES)}")
-    if schedule not in SCHEDULES:
-        raise UsageError(f"parameter schedule={schedule!r} is unknown; known are {', '.join(SCHEDULES)}")
-    return dtype, schedule, Breakage.of(params)

@@ -136,7 +136,7 @@ def test_mistake_is_found_on_gloo() -> None:
         ({"break": "nonsense"}, "break='nonsense' is unknown; known are nothing, grad_mean_over_dp"),
         ({"dtype": "bfloat16"}, "dtype='bfloat16' is unknown; known are float64, float32"),
         ({"schedule": "DualPipe"}, "schedule='DualPipe' is unknown; known are GPipe, 1F1B"),
-        ({"step": 3}, "no parameter step; it has dtype, schedule, break"),
+        ({"step": 3}, "there is no parameter step; there is dtype, schedule, break"),
     ],
 )
 def test_wrong_parameters(params: dict, said: str) -> None:

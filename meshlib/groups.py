@@ -177,9 +177,7 @@ class Groups:
     ) -> dist.ProcessGroup:
         # Members make a rank set's group for the same axis, and no other mesh has this name: so only they
         # can meet.
-        name = sha1(
-            f"{self._name}/{axis}/{'_'.join(map(str, ranks))}".encode(), usedforsecurity=False
-        ).hexdigest()
+        name = sha1(f"{self._name}/{axis}/{ranks}".encode(), usedforsecurity=False).hexdigest()
         group = create_group(
             ranks,
             name=name,

@@ -188,6 +188,17 @@ def test_replicas_that_cut_rows(topology, order):
 
 
 @untimed
+@given(plans(), st.integers(1, MAX_RANKS))
+def test_axes_cross_nodes_where_a_group_does(plan, node_size):
+    plan = MeshPlan.build(
+        plan.dims, plan.world_size, order=plan.order, ep_scope=plan.ep_scope, node_size=node_size
+    )
+    for axis in plan.known_axes:
+        crosses = any(len({rank // node_size for rank in group}) > 1 for group in plan.groups(axis))
+        assert plan.crosses_nodes(axis) == crosses
+
+
+@untimed
 @given(plans(max_ranks=32))
 def test_a_group_is_named_after_its_axis(plan):
     for axis in (*plan.axes("dense"), "world"):

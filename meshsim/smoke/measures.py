@@ -251,8 +251,8 @@ def _link_stage(result: RunResult, places: Places, ranks: Sequence[int], nbytes:
     if not text:
         bandwidths = [nbytes / value for value in seconds.values()]
         text = (
-            f"{len(seconds)} links between {len(ranks)} places, {min(bandwidths) / _GB:.2f} to "
-            f"{max(bandwidths) / _GB:.2f} GB/s each way"
+            f"{len(seconds)} link{'' if len(seconds) == 1 else 's'} between {len(ranks)} places, "
+            f"{min(bandwidths) / _GB:.2f} to {max(bandwidths) / _GB:.2f} GB/s each way"
         )
     checks = [Check("links", state, text)]
     return Stage("links", state, text, checks=checks, data=data, seconds=result.duration)

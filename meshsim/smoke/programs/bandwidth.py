@@ -67,7 +67,7 @@ def _all_gather(bench: _Bench, *, in_place: bool) -> tuple[Callable[[], Any], Ca
     source.copy_(bench.labels(bench.place))
 
     def call() -> None:
-        dist.all_gather_into_tensor(output, source, group=bench.group)
+        dist.all_gather_single(output, source, group=bench.group)
 
     def check() -> int:
         call()
@@ -81,11 +81,11 @@ def _reduce_scatter(bench: _Bench, *, in_place: bool) -> tuple[Callable[[], Any]
     output = bench.part(source, bench.place) if in_place else bench.part(source, bench.place).clone()
 
     def call() -> None:
-        dist.reduce_scatter_tensor(output, source, dist.ReduceOp.MAX, group=bench.group)
+        dist.reduce_scatter_single(output, source, dist.ReduceOp.MAX, group=bench.group)
 
     def check() -> int:
         source.copy_(bench.give(bench.place))
-        dist.reduce_scatter_tensor(output, source, group=bench.group)
+        dist.reduce_scatter_single(output, source, group=bench.group)
         return wrong(bench.part(bench.total(), bench.place), output)
 
     return call, check

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import pickle
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from meshsim.worlds.cluster.devices import choose_device
 from meshsim.worlds.cluster.environment import local_ranks
 from meshsim.worlds.cluster.facts import RankFacts, RunFacts, common_facts
 from meshsim.worlds.cluster.launch import Launch, detect, why_no_job
+from meshsim.worlds.cluster.leaving import Leaving
 from meshsim.worlds.cluster.messages import Admitted, Asked, Beat, Go, Presented, Refused, Shared
 from meshsim.worlds.cluster.preflight import job_problems, run_problems
 from meshsim.worlds.cluster.wiring import (
@@ -74,6 +73,7 @@ class Job:
         else:
             self._channel = connect_to_first(launch, self.store)
             speaking.let_another_speak()
+        self.leaving = Leaving(self)
 
     @property
     def peers(self) -> Peers:
@@ -291,14 +291,3 @@ def refuse(backend: ClusterBackend, text: str) -> None:
         job.agree(RunFacts("", None, "", "", 0, "", refused=text))
     except (CannotRun, UsageError, LostFirst):
         return
-
-
-def end_hard_at_exit() -> None:
-    """A thread of this process hangs in a library: leave without waiting for it, as failed."""
-    atexit.register(_end_hard)
-
-
-def _end_hard() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(1)

@@ -32,7 +32,6 @@ from meshsim.worlds.cluster.job import (
     Job,
     LostFirst,
     NotAdmitted,
-    end_hard_at_exit,
     refuse,
     this_job,
 )
@@ -136,7 +135,7 @@ class ClusterWorld:
                 report = _as_others_know(job.rank, own, finish.states)
                 stuck = bool(why)
         if stuck:
-            end_hard_at_exit()
+            job.leaving.as_hanging()
         return report
 
     def _start(self, job: Job, request: RunRequest, run: int) -> RankThread:
@@ -162,7 +161,8 @@ class ClusterWorld:
     def _without_first(self, job: Job, request: RunRequest, error: LostFirst) -> WorldReport:
         """Rank 0 is gone, and with it what it knew of the others: say so from the rank after it."""
         self._lost_first = str(error)
-        end_hard_at_exit()
+        job.leaving.as_failed()
+        job.leaving.as_hanging()
         if job.rank == 1:
             speaking.speak()
         reports = _not_started(request.world_size).ranks
@@ -185,6 +185,8 @@ class ClusterWorld:
         if all(rank.state is RankState.NOT_STARTED for rank in report.ranks) and job.broken:
             return Verdict(VerdictKind.NOT_RUN, f"the job can run nothing more: {job.broken}")
         verdict, job.broken = self.share(lambda: (self._placed(judge(), report), job.broken))
+        if not verdict.ok and verdict.kind is not VerdictKind.NOT_RUN:
+            job.leaving.as_failed()
         return verdict
 
     def _verdict_without_first(self, job: Job) -> Verdict:
@@ -286,7 +288,7 @@ def _proof_for(request: RunRequest) -> Proof:
 @contextlib.contextmanager
 def _sigterm_noted(job: Job) -> Iterator[Callable[[], bool]]:
     """Inside, SIGTERM doesn't end the process: torchrun sends it when a rank of the host has died, and the
-    report of that is still to be made. In a broken job neither later: the process ends on its own, as failed.
+    report of that is still to be made. In a broken job neither later: the process leaves on its own.
     """
     came: list[float] = []
 

@@ -15,6 +15,7 @@ _SUMMARIES = {
     "context_parallel_attention": "Causal ring attention over cp equals attention over the whole sequence.",
     "pipeline": "Pipeline schedules (GPipe, 1F1B, interleaved) give the unsplit model's loss and gradients.",
     "moe": "Tokens reach their experts over ep and come back; experts' gradients are summed over edp.",
+    "redistribute": "DTensors with uneven shards keep every element from one placement to another.",
     "checkpoint": "A checkpoint saved from one way of sharding loads into others, to the bit.",
 }
 

@@ -41,6 +41,7 @@ MISTAKES = [
     ("context_parallel_attention", "contiguous_mask", "cp=2", "attention of this rank's positions"),
     ("pipeline", "mean_of_sums", "pp=2", "gradient of layer"),
     ("moe", "edp_shard_only", "dp=4,ep=2", "experts' gradients"),
+    ("redistribute", "shape_from_shard", "dp=2", "shape on dp"),
     ("checkpoint", "without_resharding", "dp=2", "own shard loaded as"),
 ]
 

@@ -13,6 +13,7 @@ from typing import Any
 from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.current import current_options
 from meshsim.pytest_plugin.ranks.body import MeshBody
+from meshsim.pytest_plugin.ranks.measured import coverage_settings
 from meshsim.pytest_plugin.ranks.settings import RankSettings
 from meshsim.pytest_plugin.ranks.values import RankValues
 from meshsim.pytest_plugin.shown import shown_by
@@ -84,5 +85,6 @@ def _settings(name: str, place: Callable[..., Any]) -> RankSettings:
         log_format="%(levelname)-8s %(name)s:%(filename)s:%(lineno)d %(message)s",
         log_date_format="%H:%M:%S",
         warning_filters=tuple(warnings.filters),
+        coverage=coverage_settings(),
         in_process=os.getpid(),
     )

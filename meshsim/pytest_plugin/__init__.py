@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from meshsim.pytest_plugin.collecting import TOPOLOGY_PARAM
+from meshsim.pytest_plugin.ledger_hooks import LedgerKeeper
 from meshsim.pytest_plugin.marker import MARKER_HELP
 from meshsim.pytest_plugin.options import add_options, read_options
 from meshsim.pytest_plugin.session import MeshSession
@@ -34,7 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "world_size(n): ranks of a test method in a meshsim.compat.DistributedTest class"
     )
-    config.pluginmanager.register(MeshSession(read_options(config)), "meshsim-session")
+    options = read_options(config)
+    config.pluginmanager.register(MeshSession(options), "meshsim-session")
+    config.pluginmanager.register(LedgerKeeper(options), "meshsim-ledger")
 
 
 @pytest.fixture

@@ -66,10 +66,7 @@ def _function_of(item: pytest.Function) -> tuple[Any, Any]:
 
 
 def _label(item: pytest.Function, name: str) -> str:
-    callspec = getattr(item, "callspec", None)
-    if callspec is not None and name in callspec.params and not item._fixtureinfo.name2fixturedefs.get(name):
-        return f"parameter {name!r}"
-    return f"fixture {name!r}"
+    return f"{'parameter' if pytest_private.is_parameter(item, name) else 'fixture'} {name!r}"
 
 
 def _on_rank(item: pytest.Function, name: str, value: Any) -> Any:

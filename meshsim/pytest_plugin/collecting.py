@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.marker import WRONG_MARKS, Case, MeshMarks, read_marks
 from meshsim.pytest_plugin.options import MeshOptions
 from meshsim.pytest_plugin.property_tests import DRAWN, is_property_test, prepare
@@ -59,11 +60,26 @@ class Collection:
             raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from error
         if marks is None:
             return
+        self._check_sendable(metafunc, marks)
         if len(marks.cases) > 1:
             if TOPOLOGY_PARAM not in metafunc.fixturenames:
                 metafunc.fixturenames.append(TOPOLOGY_PARAM)
             ids = [case.id for case in marks.cases]
             metafunc.parametrize(TOPOLOGY_PARAM, marks.cases, ids=ids, indirect=True, scope="function")
+
+    def _check_sendable(self, metafunc: pytest.Metafunc, marks: MeshMarks) -> None:
+        """A body that can't reach its ranks is an error here, before anything runs."""
+        from meshsim.pytest_plugin.ranks.values import CannotBePrivate, check_private, check_sendable
+
+        backend = self._options.backend or marks.settings.get("backend")
+        try:
+            for name, values in pytest_private.direct_parameters(metafunc.definition).items():
+                for value in values:
+                    check_private(value, f"parameter {name!r}")
+            if backend == "gloo" and not is_property_test(metafunc.function):
+                check_sendable(metafunc.function, f"the body of {metafunc.function.__name__}")
+        except CannotBePrivate as error:
+            raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
 
     def note(self, item: pytest.Item) -> None:
         """Remember that an item is a mesh test, and on which topology."""

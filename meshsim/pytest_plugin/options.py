@@ -55,6 +55,13 @@ def add_options(parser: pytest.Parser) -> None:
         "--mesh-report", default=None, metavar="FILE.html", help="write an HTML page about all runs"
     )
     group.addoption(
+        "--mesh-ledger",
+        default=None,
+        metavar="FILE",
+        help="write which test ran on which topology and backend; "
+        "`python -m meshsim.pytest_plugin.ledger FILE...` merges those of several jobs",
+    )
+    group.addoption(
         "--mesh-show-ranks",
         default=None,
         metavar="RANKS",
@@ -79,6 +86,7 @@ class MeshOptions:
     seed: int | None
     record: str | None
     report: str | None
+    ledger: str | None
     show_ranks: frozenset[int] | None
     strict: bool
 
@@ -103,6 +111,7 @@ def read_options(config: pytest.Config) -> MeshOptions:
         seed=seed,
         record=config.getoption("--mesh-record"),
         report=_report(config.getoption("--mesh-report")),
+        ledger=config.getoption("--mesh-ledger"),
         show_ranks=_ranks(config.getoption("--mesh-show-ranks")),
         strict=bool(config.getoption("--mesh-strict")),
     )

@@ -40,6 +40,32 @@ def real_function(function: Any) -> Any:
     return _real(function)  # type: ignore[no-untyped-call]
 
 
+def is_parameter(item: pytest.Function, name: str) -> bool:
+    """Whether an argument is parametrised directly, not a fixture's value. Tried on 9.2."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or name not in callspec.params:
+        return False
+    definitions = item._fixtureinfo.name2fixturedefs.get(name) or ()
+    return all(one.func.__name__ == "get_direct_param_fixture_func" for one in definitions)
+
+
+def direct_parameters(definition: pytest.Function) -> dict[str, list[Any]]:
+    """The values of each argument that ``parametrize`` markers give directly. Tried on 9.2."""
+    from _pytest.mark.structures import ParameterSet
+
+    found: dict[str, list[Any]] = {}
+    for mark in definition.iter_markers("parametrize"):
+        indirect = mark.kwargs.get("indirect", False)
+        if indirect is True or len(mark.args) < 2:
+            continue
+        names, force_tuple = ParameterSet._parse_parametrize_args(*mark.args[:2])
+        for one in ParameterSet._parse_parametrize_parameters(mark.args[1], force_tuple):
+            for name, value in zip(names, one.values, strict=False):
+                if name not in (indirect or ()):
+                    found.setdefault(name, []).append(value)
+    return found
+
+
 # Failures
 
 
@@ -260,6 +286,30 @@ def log_formatter(log_format: str, date_format: str) -> Any:
 def logging_plugin(config: pytest.Config) -> Any:
     """pytest's logging plugin, or None where it is switched off."""
     return config.pluginmanager.getplugin("logging-plugin")
+
+
+# JUnit
+
+
+class JunitWriter:
+    """pytest's JUnit writer: where it writes, and the reporters of the tests that are finished."""
+
+    def __init__(self, xml: Any) -> None:
+        self._xml = xml
+        self.path: str = xml.logfile
+
+    def finished(self) -> list[Any]:
+        """Each has ``to_xml()``. Those of tests that are under way are left out. Tried on 9.2."""
+        under_way = set(map(id, self._xml.node_reporters.values()))
+        return [one for one in self._xml.node_reporters_ordered if id(one) not in under_way]
+
+
+def junit_of(config: pytest.Config) -> JunitWriter | None:
+    """The writer of ``--junit-xml``, where that was given and this process writes it."""
+    from _pytest.junitxml import xml_key
+
+    xml = config.stash.get(xml_key, None)
+    return None if xml is None else JunitWriter(xml)
 
 
 # Configuration

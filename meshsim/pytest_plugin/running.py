@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from meshsim.pytest_plugin.collecting import MeshTest
 from meshsim.pytest_plugin.marker import PLAN_SETTINGS, plan_of
 from meshsim.pytest_plugin.options import DEFAULT_TIMEOUT, MeshOptions
 from meshsim.pytest_plugin.property_tests import DRAWN, drawn_case, inner_test, is_property_test
+from meshsim.worlds.registry import launcher
 
 if TYPE_CHECKING:
     from meshsim.pytest_plugin.ranks.body import MeshBody
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from meshsim.result import RunResult
 
 _OWN_SETTINGS = ("backend", "timeout", "seed", *PLAN_SETTINGS)
+_WARM = 8
+"""Workers that are started before the first test; more are forked when a test needs them."""
 _TRUNCATION_INI = ("truncation_limit_lines", "truncation_limit_chars", "assertion_text_diff_style")
 
 
@@ -76,7 +79,7 @@ def run_seed(test: MeshTest, options: MeshOptions) -> int:
 
 def backend_of(test: MeshTest, options: MeshOptions) -> tuple[str, str | None]:
     """The backend that a test runs on here, and why it can't run, if it can't."""
-    from meshsim.worlds.registry import check_backend, launcher, why_unavailable
+    from meshsim.worlds.registry import check_backend, why_unavailable
 
     wanted = test.settings.get("backend")
     chosen = check_backend(options.backend or wanted or "auto")
@@ -93,6 +96,23 @@ def backend_of(test: MeshTest, options: MeshOptions) -> tuple[str, str | None]:
     return chosen, f"can't run on {chosen}: {reason}" if reason else None
 
 
+def start_up(tests: Collection[MeshTest], options: MeshOptions) -> None:
+    """Load torch, and have the workers load it, before the first test needs them."""
+    most: dict[str, int] = {}
+    for test in tests:
+        backend, reason = backend_of(test, options)
+        if reason is None:
+            most[backend] = max(most.get(backend, 0), test.case.world_size)
+    if most.get("gloo") and launcher() is None:
+        from meshsim.worlds.gloo.world import warm_up
+
+        warm_up(min(most["gloo"], _WARM))
+    if most:
+        import torch.distributed
+
+        torch.distributed.is_available()
+
+
 def ranks_of_job(backend: str) -> int | None:
     """How many ranks the job has that a launcher started; None for a world that isn't made of them."""
     if backend == "fake":
@@ -106,6 +126,7 @@ def ranks_of_job(backend: str) -> int | None:
 
 def rank_settings(item: pytest.Function) -> RankSettings:
     """What the ranks need to know of this pytest run and of the item."""
+    from meshsim.pytest_plugin.ranks.measured import coverage_settings
     from meshsim.pytest_plugin.ranks.settings import RankSettings
 
     config = item.config
@@ -128,6 +149,7 @@ def rank_settings(item: pytest.Function) -> RankSettings:
         log_format=log_format,
         log_date_format=log_date_format,
         warning_filters=tuple(warnings.filters),
+        coverage=coverage_settings(),
         in_process=os.getpid(),
     )
 

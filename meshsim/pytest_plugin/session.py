@@ -64,6 +64,19 @@ class MeshSession:
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         self.collection.note(item)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Start-up is not to be charged to the first test."""
+        tests = [test for item in session.items if (test := mesh_test(item)) is not None]
+        if not tests or session.config.option.collectonly:
+            return
+        from meshsim.pytest_plugin.junit_so_far import JunitSoFar
+        from meshsim.pytest_plugin.running import start_up
+
+        if not session.config.pluginmanager.has_plugin("meshsim-junit"):
+            session.config.pluginmanager.register(JunitSoFar(session.config), "meshsim-junit")
+        start_up(tests, self.options)
+
     # One test
 
     @pytest.hookimpl(tryfirst=True)
@@ -119,10 +132,14 @@ class MeshSession:
         from meshsim.pytest_plugin.output import show_output
         from meshsim.pytest_plugin.running import run_item
 
+        problem = ""
         try:
             ran = run_item(item, test, self.options, item.stash[BACKEND_KEY], example)
         except (UsageError, CannotRun) as error:
-            pytest.fail(str(error), pytrace=False)
+            problem = str(error)
+        if problem:
+            # Outside of the except block: the message says it all, without a chain of exceptions.
+            pytest.fail(problem, pytrace=False)
         if example is None or not ran.result.ok:
             self.results.append(ran.result)
             self._record(item, ran.result)

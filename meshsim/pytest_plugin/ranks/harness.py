@@ -9,6 +9,7 @@ from typing import Any
 from meshsim.context import RankContext
 from meshsim.pytest_plugin import pytest_private
 from meshsim.pytest_plugin.ranks.logs import RankLogs
+from meshsim.pytest_plugin.ranks.measured import MeasuredRank
 from meshsim.pytest_plugin.ranks.outcome import RankKind, RankOutcome, SubtestOutcome
 from meshsim.pytest_plugin.ranks.settings import RankSettings
 from meshsim.pytest_plugin.ranks.values import Resolved
@@ -26,6 +27,7 @@ class RankHarness:
         self.subtests: list[SubtestOutcome] = []
         self._logs = RankLogs(settings)
         self._warnings = RankWarnings(settings)
+        self._measured = MeasuredRank(settings.coverage, settings.in_process)
         self._group: Any = None
 
     def __enter__(self) -> RankHarness:
@@ -34,12 +36,14 @@ class RankHarness:
         self._group = dist.group.WORLD
         self._logs.start()
         self._warnings.start()
+        self._measured.start()
         self._token = _here.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        self._measured.stop()
         _here.reset(self._token)
         self._warnings.stop()
         self._logs.stop()

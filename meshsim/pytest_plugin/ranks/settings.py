@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshsim.pytest_plugin.ranks.measured import CoverageSettings
+
 
 @dataclass(frozen=True)
 class RankSettings:
@@ -29,5 +31,6 @@ class RankSettings:
     log_format: str = ""
     log_date_format: str = ""
     warning_filters: tuple[Any, ...] = ()
+    coverage: CoverageSettings | None = None
     in_process: int = 0
     """The process that pytest runs in. A rank there finds pytest's own state in place."""

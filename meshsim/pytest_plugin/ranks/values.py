@@ -188,6 +188,20 @@ def check_private(value: Any, label: str) -> None:
         ) from None
 
 
+def check_sendable(function: Callable[..., Any], label: str) -> None:
+    """CannotBePrivate where a test's function can't be sent to worker processes."""
+    from meshsim.worlds.gloo.unsendable import blame
+
+    try:
+        _pack(function)
+    except Exception as error:  # noqa: BLE001 - any refusal counts
+        reason = blame({label: function}, _can_be_packed, error)
+        raise CannotBePrivate(
+            f"{reason}. On gloo the ranks are other processes. Ways out: make it inside the test, import it "
+            "from a module of its own, or run this test in the fake world"
+        ) from None
+
+
 def _pack(value: Any) -> None:
     from meshsim.worlds.gloo.sending import RequestPickler
 

@@ -8,23 +8,29 @@ from collections.abc import Callable
 
 import pytest
 
-import meshsim
-
 pytest_plugins = ["pytester"]
 
 WORLDS = ("fake", "gloo")
 
 
-def _import_all_of(package: str) -> None:
-    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        if not found.name.endswith("__main__"):
+_NEEDED = ("checker", "compat", "pytest_plugin", "reports", "worlds.fake", "worlds.gloo")
+
+
+def import_packages(*packages: str) -> None:
+    """Import whole packages, and torch.
+
+    pytester forgets whatever an inner run in this process has imported: torch can't be imported twice, and
+    the pool of workers is to be one.
+    """
+    for package in packages:
+        module = importlib.import_module(package)
+        for found in pkgutil.walk_packages(module.__path__, f"{package}."):
             importlib.import_module(found.name)
 
 
-# pytester forgets whatever an inner run in this process has imported: torch can't be imported twice, and the
-# pool of workers is to be one.
-_import_all_of(meshsim.__name__)
-importlib.import_module("hypothesis")
+import_packages(*(f"meshsim.{name}" for name in _NEEDED))
+for _name in ("hypothesis", "torch", "meshsim.asserting", "meshsim.runner", "meshsim.strategies"):
+    importlib.import_module(_name)
 
 
 @pytest.fixture(params=WORLDS)

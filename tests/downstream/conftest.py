@@ -1,0 +1,3 @@
+"""The sample project's tests run in a pytest of their own."""
+
+collect_ignore = ["sample_trainer"]

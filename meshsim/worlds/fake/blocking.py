@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from meshsim.worlds.fake.scheduler import Scheduler, look_again_later
+from meshsim.worlds.fake.scheduler import RankStopped, Scheduler, look_again_later
 from meshsim.worlds.fake.work import RankFuture
 
 # Seconds between two looks whether the run is over.
@@ -157,6 +157,7 @@ def _in_slices(scheduler: Scheduler, rank: int, wait: Callable[[float], bool], t
             left = _SLICE if deadline is None else min(_SLICE, max(0.0, deadline - time.monotonic()))
             if wait(left):
                 return True
-            scheduler.check_running()
+            if scheduler.stopping:
+                raise RankStopped
             if deadline is not None and time.monotonic() >= deadline:
                 return False

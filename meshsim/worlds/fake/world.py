@@ -329,7 +329,7 @@ class _Run:
             state = RankState.BLOCKED
         elif rank in self._store.waits:
             state, pending = RankState.BLOCKED, self._store_wait(rank)
-        elif rank in self._stuck or rank in self._hanging:
+        elif rank in self._stuck or rank in self._hanging or rank in self._scheduler.asleep:
             state = RankState.STUCK
         else:
             state = RankState.STOPPED

@@ -68,13 +68,14 @@ class Grid:
     def ranks_along(self, axes: Sequence[MeshAxis], coordinate: Sequence[int]) -> tuple[int, ...]:
         """The ranks that share ``coordinate`` outside of ``axes``, row-major over the axes."""
         dims = [dim for axis in axes for dim in axis.dims if self.shape[dim] > 1]
-        base = sum(coordinate[dim] * self.strides[dim] for dim in range(len(self.shape)) if dim not in dims)
-        if len(dims) == 1:
-            step = self.strides[dims[0]]
-            places = range(base, base + self.shape[dims[0]] * step, step)
-            return tuple([self.ranks[place] for place in places])
-        spans = [range(0, self.shape[dim] * self.strides[dim], self.strides[dim]) for dim in dims]
-        return tuple([self.ranks[base + sum(steps)] for steps in product(*spans)])
+        places = [
+            sum([coordinate[dim] * self.strides[dim] for dim in range(len(self.shape)) if dim not in dims])
+        ]
+        for dim in dims:
+            steps = range(0, self.shape[dim] * self.strides[dim], self.strides[dim])
+            places = [place + step for place in places for step in steps]
+        ranks = self.ranks
+        return tuple([ranks[place] for place in places])
 
     def first_coordinates(self, axes: Sequence[MeshAxis]) -> list[tuple[int, ...]]:
         """One coordinate a group: 0 along ``axes``, everything elsewhere, by rank."""

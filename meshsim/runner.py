@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from meshsim.errors import CannotRun, RunFailed, UsageError
 from meshsim.failure import qualified_name
-from meshsim.report import RankReport
+from meshsim.report import RankReport, RankState
 from meshsim.reports.files import check_writable
 from meshsim.result import RunResult
 from meshsim.topologies import build_plan, default_world_size, parse_dims, topology_text
 from meshsim.verdict import Verdict, VerdictKind
 from meshsim.worlds.base import RunRequest, World
-from meshsim.worlds.registry import world_for
+from meshsim.worlds.registry import BACKENDS, world_for
 
 if TYPE_CHECKING:
     from meshlib import MeshPlan, ParallelDims
@@ -122,6 +122,7 @@ def build_request(
 def run_request(request: RunRequest, world: World, *, name: str = "", topology: str = "") -> RunResult:
     """Run a checked request in a world and judge what the ranks did."""
     from meshsim.checker.judge import judge
+    from meshsim.checker.needs import lacking
 
     result = RunResult(
         verdict=Verdict(VerdictKind.PASSED, ""),
@@ -134,6 +135,9 @@ def run_request(request: RunRequest, world: World, *, name: str = "", topology: 
         params=dict(request.params),
     )
     reason = why_unsupported(request.scenario, request.plan)
+    if reason is None:
+        missing = lacking(request.scenario, _capable(world.backend), request.profile)
+        reason = f"unsupported: {missing}" if missing else None
     if reason:
         result.verdict = Verdict(VerdictKind.NOT_RUN, reason)
         return result
@@ -152,9 +156,18 @@ def run_request(request: RunRequest, world: World, *, name: str = "", topology: 
 
 def _pass_on_wrong_use(ranks: Sequence[RankReport]) -> None:
     """Wrong use that only the scenario can see (a parameter that it doesn't know) is the caller's mistake."""
+    # In a job a rank besides the first knows only its own failure.
+    failures = [report.failure for report in ranks if report.failure is not None]
+    if not failures or any(report.state is not RankState.RAISED for report in ranks):
+        return
     for kind in (UsageError, CannotRun):
-        if ranks and all(r.failure is not None and r.failure.type == qualified_name(kind) for r in ranks):
-            raise kind(ranks[0].failure.message if ranks[0].failure else "")
+        if all(failure.type == qualified_name(kind) for failure in failures):
+            raise kind(failures[0].message)
+
+
+def _capable(backend: str) -> str | None:
+    """The backend by which a world's capabilities are known; None of a world of the caller's own."""
+    return backend if backend in BACKENDS else None
 
 
 def resolve_scenario(scenario: Callable[..., Any] | str) -> tuple[Callable[..., Any], str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from meshsim import torch_private
 from meshsim.source import user_line
 from meshsim.trace import CallState, TraceEvent
@@ -29,7 +31,7 @@ class Recorder:
         """While true, calls are meshsim's own (binding the mesh)."""
         self.backend = "gloo"
         """What the rank's groups run on, and with which kind of device."""
-        self.device_type = "cpu"
+        self.device = torch.device("cpu")
         self.axis_of: Callable[[tuple[int, ...]], str] = lambda members: ""
         self.injection: Injection | None = None
         """The faults of the run that concern this rank."""

@@ -70,6 +70,8 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
         self.timeout = timeout
         self._store = store
         self._recorder = recorder
+        if recorder.device.index is not None:
+            self.bound_device_id = recorder.device
         self._factory = factory
         self._transport = factory(members, era + name, group_rank, store, timeout)
         self._coalescing: list[dist.Work] | None = None
@@ -124,7 +126,7 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(self._recorder.device_type)]
+        return [torch.device(self._recorder.device.type)]
 
     def _get_backend(self, device: torch.device) -> Any:
         return self._transport.backend_for(torch.device(device))

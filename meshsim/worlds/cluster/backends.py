@@ -20,6 +20,8 @@ class ClusterBackend(Protocol):
 
     name: str
     device_type: str
+    averages: bool
+    """Whether it has AVG; where it hasn't, a sum is divided by the number of ranks."""
     visible_variable: str
     """The environment variable that hides devices from a process; empty for CPUs."""
     settings: tuple[str, ...]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class _Gloo:
     name = "gloo"
     device_type = "cpu"
+    averages = True
     visible_variable = ""
     settings = ("GLOO_SOCKET_IFNAME",)
     start_timeout = 60.0

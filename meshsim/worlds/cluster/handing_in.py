@@ -15,9 +15,11 @@ from meshsim.worlds.gloo.unsendable import blame
 
 def _reduce_tensor(value: Any) -> Any:
     """Tensors travel on CPU: rank 0 may not have the device, and must not fill its own."""
-    if isinstance(value, torch.Tensor) and type(value) is torch.Tensor and value.device.type != "cpu":
-        return value.detach().cpu().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-    return NotImplemented
+    if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+        return NotImplemented
+    if isinstance(value, torch.nn.Parameter) or hasattr(value, "_local_tensor"):
+        return NotImplemented  # made of plain tensors, which are met in their turn
+    return value.detach().cpu().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
 class _ByName(pickle.Pickler):

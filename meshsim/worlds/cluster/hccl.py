@@ -25,6 +25,8 @@ _RANK_TABLE = "RANK_TABLE_FILE"
 class _Hccl:
     name = "hccl"
     device_type = "npu"
+    averages = False
+    """torch_npu makes AVG of SUM and a division itself; done here it needs no AVG of the backend."""
     visible_variable = "ASCEND_RT_VISIBLE_DEVICES"
     settings = (
         _RANK_TABLE,

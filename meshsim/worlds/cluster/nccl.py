@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class _Nccl:
     name = "nccl"
     device_type = "cuda"
+    averages = True
     visible_variable = "CUDA_VISIBLE_DEVICES"
     settings = (
         "NCCL_SOCKET_IFNAME",

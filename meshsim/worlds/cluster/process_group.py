@@ -207,7 +207,7 @@ class JobGroups:
         store = PrefixStore(f"default_pg/{_DEFAULT_GROUP}/", self._store)
         members = tuple(range(self._world_size))
         self._recorder.backend = self._backend.name
-        self._recorder.device_type = self._device.type
+        self._recorder.device = self._device
         self.world = RecordingGroup(
             store,
             self._rank,
@@ -240,9 +240,7 @@ class JobGroups:
             device=self._device,
             address=self._address,
         )
-        transport = JobTransport(
-            group, backend, self._device, averages=getattr(self._backend, "averages", True)
-        )
+        transport = JobTransport(group, backend, self._device, averages=self._backend.averages)
         self._made.append(transport)
         return transport
 

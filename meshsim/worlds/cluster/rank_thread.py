@@ -116,11 +116,12 @@ class RankThread(threading.Thread):
 
     def _outcome(self) -> tuple[Ended, bytes]:
         try:
-            return self._account(RankState.RETURNED), pack_value(self._program())
+            value = pack_value(self._program())
         except SystemExit as error:
             return self._end(RankState.EXITED, error, _exit_code(error))
         except BaseException as error:  # noqa: BLE001 - whatever a rank raises is its result
             return self._end(RankState.RAISED, error)
+        return self._account(RankState.RETURNED), value
 
     def _program(self) -> Any:
         request = self._request

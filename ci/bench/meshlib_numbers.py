@@ -155,15 +155,20 @@ def span_of(intervals: list[tuple[float, float]]) -> float:
 
 def seconds_for_meshlib(ranks: int) -> float:
     """All ranks bind a context with its three meshes in the fake world."""
+    import torch.distributed as dist
+
     import meshsim
     from meshlib import build_mesh_context
 
     topology, _ = shape_of(ranks)
 
     def bind(ctx: Any) -> tuple[float, float]:
+        # Between the barriers there is nothing but the binding: no rank starts or ends its thread there.
+        dist.barrier()
         start = time.perf_counter()
         context = build_mesh_context(topology, ranks)
         end = time.perf_counter()
+        dist.barrier()
         context.close()
         return start, end
 

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from meshsim.report import RankState
+from meshsim.worlds.gloo.pool import KEPT_IDLE
 
 OF_THE_RUN = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "PYTEST_CURRENT_TEST")
 
@@ -183,14 +184,17 @@ def test_results_cached_for_one_mesh_are_not_used_on_another(values: Any) -> Non
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor import Shard, distribute_tensor
 
-        names = [dist.new_group([0, 1]) for _ in range(ctx.params["extra"])]
-        mesh = init_device_mesh("cpu", (2,))
-        x = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)])
-        del names
-        return float((x * 2).sum().full_tensor().item())
+        for _ in range(ctx.params["extra"]):
+            dist.new_group(list(range(ctx.world_size)))
+        mesh = init_device_mesh("cpu", (ctx.world_size,))
+        x = distribute_tensor(torch.arange(float(ctx.world_size)), mesh, [Shard(0)])
+        doubled = x * 2
+        assert doubled.device_mesh is mesh
+        return float(doubled.sum().full_tensor().item())
 
+    # As many ranks as there are workers, so that each of them serves every run.
     for extra in (0, 3, 1):
-        assert values(shard_sum, params={"extra": extra}) == [12.0, 12.0]
+        assert values(shard_sum, KEPT_IDLE, params={"extra": extra}) == [56.0] * KEPT_IDLE
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 from meshsim.checker.judge import judge
-from meshsim.report import RankState, WorldReport
+from meshsim.report import RankFailure, RankReport, RankState, WorldReport
+from meshsim.worlds.gloo.accounts import put_first_cause_first
 
 
 def states(report: WorldReport) -> list[str]:
@@ -84,6 +85,17 @@ def test_first_cause_is_first_every_time(run: Any, scenario: Any, kind: str, tim
         assert (verdict.kind.value, verdict.ranks) == (kind, (2,))
         others = [report.ranks[rank] for rank in (0, 1, 3)]
         assert all(other.state is RankState.BLOCKED or other.failure.peer_lost for other in others)
+
+
+def test_process_that_died_goes_before_those_that_felt_it() -> None:
+    felt = RankFailure("RuntimeError", "Connection closed by peer", "", peer_lost=True)
+    reports = [
+        RankReport(0, RankState.RAISED, failure=felt, ended=1.0),
+        RankReport(1, RankState.RAISED, failure=felt, ended=1.1),
+        RankReport(2, RankState.KILLED, signal="SIGKILL", ended=1.2),
+    ]
+    put_first_cause_first(reports)
+    assert min(reports, key=lambda report: report.ended).rank == 2
 
 
 def test_traceback_is_that_of_the_raising_rank(run: Any) -> None:

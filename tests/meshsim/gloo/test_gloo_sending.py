@@ -110,11 +110,20 @@ def test_params_arrive(values: Any) -> None:
 
 
 def test_returned_objects_are_of_this_process_own_classes(values: Any) -> None:
-    method = Point.__init__
-    got = values(lambda ctx: (Point(ctx.rank), Colour.RED))
-    assert got == [(Point(0), Colour.RED), (Point(1), Colour.RED)]
-    assert all(type(point) is Point and colour is Colour.RED for point, colour in got)
-    assert Point.__init__ is method
+    class Local:
+        def __init__(self, x: int) -> None:
+            self.x = x
+
+    methods = Point.__init__, Local.__init__
+    got = values(lambda ctx: (Point(ctx.rank), Colour.RED, Local(ctx.rank + 5)))
+    assert [(point, colour, local.x) for point, colour, local in got] == [
+        (Point(0), Colour.RED, 5),
+        (Point(1), Colour.RED, 6),
+    ]
+    assert {(type(point), type(colour), type(local)) for point, colour, local in got} == {
+        (Point, Colour, Local)
+    }
+    assert (Point.__init__, Local.__init__) == methods
 
 
 def test_exception_of_the_test_module_comes_back_as_itself(run: Any) -> None:

@@ -1,6 +1,21 @@
 """The pytest plugin: ``@pytest.mark.mesh`` runs a test's body on every rank of a mesh.
 
 Loaded by pytest wherever meshsim is installed. Without mesh tests it does nothing, and imports no torch.
+
+Tried together with other plugins:
+
+===================  ==========================================================================
+pytest-xdist         each of its workers runs whole mesh tests, with gloo workers of its own
+pytest-cov           what only one rank runs is counted, in the fake world and in gloo workers;
+                     not what a rank ran that was stopped or killed
+pytest-timeout       ends a test with ``signal``; the next test gets new workers
+pytest-randomly      shuffles mesh tests; random numbers on the ranks come from the run's seed
+pytest-rerunfailures runs the whole test again, on all ranks
+pytest-asyncio       coroutines run on each rank in an event loop of its own; fixtures that are
+                     bound to the parent's loop can't be sent to the ranks
+Hypothesis           draws examples once, in pytest's process; each is a run on all ranks
+``--pdb``            opens at the odd rank's frame in the fake world; a gloo worker's frames are gone
+===================  ==========================================================================
 """
 
 from __future__ import annotations

@@ -1,41 +1,57 @@
-"""The HTML page about a session's runs: handed to ``meshsim.reports``, which makes it."""
+"""The HTML page about a session's runs: ``meshsim.reports`` makes it, of the runs of xdist's workers too."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from meshsim.errors import UsageError
+
 if TYPE_CHECKING:
+    from meshsim.reports.html import PageRun
     from meshsim.result import RunResult
 
-_MODULE = "meshsim.reports.html_page"
+_OUTPUT = "meshsim_page"
 
 
-def _writer() -> Callable[[str, Sequence[Any]], None] | None:
+def check_html_report(path: str) -> None:
+    """``pytest.UsageError`` where the page can't be written."""
+    from meshsim.reports.files import check_writable
+
     try:
-        module = importlib.import_module(_MODULE)
-    except ModuleNotFoundError as error:
-        if error.name != _MODULE:
-            raise
-        return None
-    writer: Callable[[str, Sequence[Any]], None] = module.write_html
-    return writer
+        check_writable(path)
+    except UsageError as error:
+        raise pytest.UsageError(f"--mesh-report: {error}") from None
 
 
-def check_html_reports() -> None:
-    """``pytest.UsageError`` where this version of meshsim can't write the page."""
-    if _writer() is None:
-        raise pytest.UsageError(
-            "--mesh-report: this version of meshsim has no HTML page yet; use --mesh-record DIR for the "
-            "results as JSON, or --junit-xml FILE"
-        )
+class HtmlReport:
+    """The part of the plugin that writes the page: on a worker of xdist it hands the runs in instead.
 
+    ``results`` is the session's list, which grows while the tests run.
+    """
 
-def write_html_report(path: str, results: Sequence[RunResult]) -> None:
-    """Write the page about ``results``."""
-    writer = _writer()
-    if writer is not None:
-        writer(path, results)
+    def __init__(self, path: str, results: list[RunResult]) -> None:
+        self._path = path
+        self._results = results
+        self._handed_in: list[PageRun] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        from meshsim.reports.html import PageRun
+
+        output = getattr(node, "workeroutput", {}).get(_OUTPUT)
+        if output is not None:
+            self._handed_in += [PageRun(**run) for run in json.loads(output)]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        from meshsim.reports.html import run_data, write_html
+
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[_OUTPUT] = json.dumps([asdict(run_data(result)) for result in self._results])
+            return
+        write_html(self._path, [*self._results, *self._handed_in])

@@ -122,3 +122,20 @@ def test_a_bare_marker_needs_a_drawn_topology(run_suite):
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*@pytest.mark.mesh names no topology and the test draws none*"])
+
+
+def test_a_warning_of_every_example_is_reported_once(run_suite):
+    result = run_suite(
+        """
+        import warnings, pytest
+        from hypothesis import given, settings
+        from hypothesis import strategies as st
+
+        @pytest.mark.mesh("dp=2")
+        @settings(max_examples=4)
+        @given(n=st.integers())
+        def test_warns(n):
+            warnings.warn("each time the same")
+        """
+    )
+    result.assert_outcomes(passed=1, warnings=1)

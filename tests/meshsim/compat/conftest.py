@@ -8,13 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-import meshsim
-
 pytest_plugins = ["pytester"]
 
-for _found in pkgutil.walk_packages(meshsim.__path__, "meshsim."):
-    # pytester forgets what an inner run in this process has imported, and torch can't be imported twice.
-    if not _found.name.endswith("__main__"):
+# pytester forgets what an inner run in this process has imported, and torch can't be imported twice.
+for _package in ("checker", "compat", "pytest_plugin", "reports", "worlds.fake", "worlds.gloo"):
+    _module = importlib.import_module(f"meshsim.{_package}")
+    for _found in pkgutil.walk_packages(_module.__path__, f"{_module.__name__}."):
         importlib.import_module(_found.name)
 
 

@@ -1,4 +1,4 @@
-"""What a scenario says that it needs of a backend, against the capability table: asked before anything runs."""
+"""What a scenario says that it needs of a backend, against the capability table, before anything runs."""
 
 from __future__ import annotations
 

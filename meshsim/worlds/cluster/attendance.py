@@ -13,7 +13,7 @@ from meshsim.worlds.cluster.rank_thread import RankThread
 from meshsim.worlds.cluster.wiring import BEAT_EVERY, lost_after
 from meshsim.worlds.gloo.messages import Inspect
 
-_TO_TEAR_DOWN = 5.0
+_TO_TEAR_DOWN = 3.0
 _AFTER_SIGTERM = 15.0
 
 

@@ -19,7 +19,7 @@ from meshsim.worlds.gloo.messages import Ended, Inspect, Started, Whereabouts
 _GRACE = 0.5
 _GRACE_A_RANK = 0.02
 _TO_ANSWER = 3.0
-_TO_TEAR_DOWN = 5.0
+_TO_TEAR_DOWN = 3.0
 _AFTER_SIGTERM = 2.0
 
 Proof = Callable[[list[RankReport]], bool]

@@ -1,7 +1,7 @@
 """A stand-in for Huawei's torch_npu: a device ``npu`` whose memory is the host's, and a backend ``hccl``.
 
-It registers what torch_npu registers, under the same names: the device type, ``torch.npu``, and the c10d backend
-with the extended API. Every operation on its tensors runs on CPU tensors that they hold.
+It registers what torch_npu registers, under the same names: the device type, ``torch.npu``, and the c10d
+backend with the extended API. Every operation on its tensors runs on CPU tensors that they hold.
 """
 
 from __future__ import annotations

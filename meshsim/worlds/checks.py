@@ -27,9 +27,19 @@ def _meeting(recorder: Recorder) -> Callable[[Call], None]:
     return check
 
 
-def prepare(recorder: Recorder, request: RunRequest, actions: FaultActions, *, backend: str = "gloo") -> None:
-    """Make ``recorder`` refuse, inject and report what the request asks for, by the rules of ``backend``."""
-    recorder.axis_of = request.plan.axis_of
+def prepare(
+    recorder: Recorder,
+    request: RunRequest,
+    actions: FaultActions,
+    *,
+    backend: str = "gloo",
+    axis_of: Callable[[tuple[int, ...]], str] | None = None,
+) -> None:
+    """Make ``recorder`` refuse, inject and report what the request asks for, by the rules of ``backend``.
+
+    ``axis_of`` names a group by its mesh axis; ranks of one process can share one that remembers.
+    """
+    recorder.axis_of = axis_of or request.plan.axis_of
     recorder.checks = (
         refuser(backend, request.profile),
         buffer_check(recorder.findings.append),

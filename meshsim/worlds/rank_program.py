@@ -16,8 +16,9 @@ def run_rank(
     request: RunRequest, *, rank: int, local_rank: int, device: torch.device, recorder: Recorder | None = None
 ) -> Any:
     """Bind the mesh, run the scenario, tear the mesh down again. Returns what the scenario returned."""
-    recorder = recorder or Recorder(rank)
-    recorder.axis_of = request.plan.axis_of
+    if recorder is None:
+        recorder = Recorder(rank)
+        recorder.axis_of = request.plan.axis_of
     recorder.internal = True
     mesh = MeshContext.from_plan(request.plan)
     with mesh:

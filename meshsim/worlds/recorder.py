@@ -64,7 +64,7 @@ class Recorder:
             group=members,
             group_name=group_name,
             number=number,
-            site=user_line(sys._getframe(2)),
+            site=None if self.internal else user_line(sys._getframe(2)),
             internal=self.internal,
             started=self.elapsed(),
             **facts,

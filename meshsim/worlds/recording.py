@@ -81,10 +81,8 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def axis(self) -> str:
-        """The mesh axis of this group. Looked up at the first call: the mesh is bound after the groups are
-        made.
-        """
-        if self._axis is None or self._recorder.internal:
+        """The mesh axis of this group; empty where it is none of the mesh's."""
+        if self._axis is None:
             self._axis = self._recorder.axis_of(self.members)
         return self._axis
 

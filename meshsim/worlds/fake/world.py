@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import cache
 from types import FrameType
 
 import torch
@@ -93,6 +95,19 @@ def _imports(frame: FrameType | None) -> bool:
     return False
 
 
+@contextmanager
+def _collecting_new_objects_only() -> Iterator[None]:
+    """Torch alone is half a million objects; thousands of ranks would have them searched again and again."""
+    if gc.get_freeze_count():  # the caller's own doing, and his to undo
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 class _Run:
     """One run of one request."""
 
@@ -120,8 +135,9 @@ class _Run:
         self._store = FakeStore(self._scheduler)
         self._rendezvous = Rendezvous(self._scheduler.rank_here, self._store, self._default_group)
         actions = FaultActions(crash=self._crash, hang=self._hang, delay=self._delay)
+        axis_of = cache(request.plan.axis_of)
         for recorder in self._recorders:
-            prepare(recorder, request, actions)
+            prepare(recorder, request, actions, axis_of=axis_of)
         self._reports: list[RankReport | None] = [None] * size
         self._own_ranks = {rank: rank for rank in range(size)}
         self._members = tuple(range(size))
@@ -134,6 +150,7 @@ class _Run:
     def report(self) -> WorldReport:
         late: float | None = None
         with ExitStack() as stack:
+            stack.enter_context(_collecting_new_objects_only())
             stack.enter_context(put_back())
             stack.enter_context(self._capture.of_loggers())
             stack.callback(self._isolation.restore)

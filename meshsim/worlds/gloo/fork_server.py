@@ -36,10 +36,8 @@ def _load(names: tuple[str, ...]) -> None:
     # Collections during the imports would find nothing to free; without them torch loads a fifth faster.
     gc.disable()
     for name in names:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+        importlib.import_module(name)
     gc.enable()
-    gc.collect()
     # A collection in a worker would touch, and so copy, every page that holds one of these objects.
     gc.freeze()
 
@@ -94,7 +92,8 @@ class ForkServer:
             elif ask == Ask.SHOW_STACKS:
                 self._signal(worker, signal.SIGQUIT)
             elif ask == Ask.LOAD:
-                _load((LOADABLE[worker],))
+                with contextlib.suppress(ImportError):
+                    _load((LOADABLE[worker],))
             else:
                 self._stop()
 

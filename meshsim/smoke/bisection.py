@@ -27,8 +27,9 @@ def find_broken(units: Sequence[Unit], fails: Callable[[Sequence[Unit]], bool | 
                 group = side
                 break
         else:
-            return _across(left, right, fails)
-    return _one_of(group, units, fails)
+            group = _across(left, right, fails)
+            break
+    return _one_of(group, units, fails) if len(group) == 2 else tuple(group)
 
 
 def _one_of(
@@ -44,11 +45,13 @@ def _one_of(
 
 def _across(
     left: list[Unit], right: list[Unit], fails: Callable[[Sequence[Unit]], bool | None]
-) -> tuple[Unit, ...]:
-    """Both sides work, and fail together: narrow each side down as long as that stays so."""
+) -> list[Unit]:
+    """Both sides work, or are too small to ask, and fail together: narrow each side down as long as that
+    stays so.
+    """
     left = _narrow(left, right, fails)
     right = _narrow(right, left, fails)
-    return (*left, *right)
+    return [*left, *right]
 
 
 def _narrow(

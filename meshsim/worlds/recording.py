@@ -37,6 +37,8 @@ from meshsim.worlds.tensor_names import names_of
 from meshsim.worlds.transport import GroupFactory
 from meshsim.worlds.works import CoalescedWork, RecordedWork, SkippedWork
 
+_TORCH = f"{os.sep}torch{os.sep}"
+_C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 _DDP_FILES = (
     os.path.join("torch", "nn", "parallel", "distributed.py"),
     os.path.join("torch", "distributed", "algorithms", "join.py"),
@@ -227,11 +229,14 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
             **tensor_facts(facts_of),
             **facts,
         )
-        if event.async_op and _is_ddp_own(sys._getframe(2)):
+        caller = sys._getframe(2)
+        if event.async_op and _is_ddp_own(caller):
             event.waited = True
         call = Call(event, method, arguments, inputs, outputs, root, peer)
         try:
             work = self._start(call)
+            if is_deferred(event) and not _waits_by_itself(caller):
+                self._recorder.watch.begin(event, inputs, outputs)
         except BaseException:
             self._recorder.failed(event)
             raise
@@ -262,8 +267,6 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
             check(call)
         work = RecordedWork(self._transport.start(call), call, self._recorder)
         self._recorder.opened(call)
-        if is_deferred(call.event):
-            self._recorder.watch.begin(call.event, call.inputs, call.outputs)
         return work
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -505,6 +508,16 @@ def note_call_by_non_member(op: str) -> None:
     if isinstance(group, RecordingGroup):
         recorder = group._recorder
         recorder.completed(recorder.record(op, (), "", 0, note=NON_MEMBER))
+
+
+def _waits_by_itself(caller: FrameType) -> bool:
+    """Whether torch made the call from C++: DDP and functional collectives wait before anyone looks.
+
+    Functional collectives hand out tensors that wait when they are used. Watching them would keep a mode on
+    the stack for good: their calls begin and end inside it.
+    """
+    file = caller.f_code.co_filename
+    return _TORCH in file and not file.endswith(_C10D)
 
 
 def _is_ddp_own(frame: FrameType | None) -> bool:

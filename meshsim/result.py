@@ -77,6 +77,7 @@ class RunResult:
             "ok": self.ok,
             "duration": self.duration,
             "plan_digest": self.plan.digest,
+            "plan": self.plan.to_json(),
             "verdict": _verdict_json(self.verdict),
             "returns": [to_json_value(value) for value in self.returns],
             "ranks": [_rank_json(report) for report in self.ranks],

@@ -77,6 +77,10 @@ def run_command(
         str | None, typer.Option("--trace", help="write the calls of all ranks as a Chrome/Perfetto trace")
     ] = None,
     junit_file: Annotated[str | None, typer.Option("--junit", help="write a JUnit XML file")] = None,
+    report_file: Annotated[
+        str | None,
+        typer.Option("--report", help="write one HTML page: grid of verdicts, and each run with its mesh"),
+    ] = None,
 ) -> int:
     """Run a scenario on every rank of one topology or of many; of one rank without any."""
     from meshsim.cli.console import show_results, with_progress
@@ -99,7 +103,7 @@ def run_command(
         "shuffle_reductions": shuffle_reductions,
         "order": parse_order(order),
     }
-    for path in (json_file, trace_file, junit_file, record):
+    for path in (json_file, trace_file, junit_file, report_file, record):
         _check_writable(path)
     chosen: dict[str, Sequence[Chosen]] = {
         one: choose(
@@ -128,7 +132,7 @@ def run_command(
         if swept.results:
             show_results(swept.results)
     _show_failures(swept)
-    _write_files(swept, json_file, trace_file, junit_file)
+    _write_files(swept, json_file, trace_file, junit_file, report_file)
     if swept.failed:
         return ExitCode.FAILED
     return ExitCode.PASSED if swept.ok else ExitCode.CANNOT_RUN
@@ -151,9 +155,16 @@ def _show_failures(swept: Any) -> None:
             write(f"\n{result.topology} on {result.backend}\n" + "\n".join(lines))
 
 
-def _write_files(swept: Any, json_file: str | None, trace_file: str | None, junit_file: str | None) -> None:
+def _write_files(
+    swept: Any,
+    json_file: str | None,
+    trace_file: str | None,
+    junit_file: str | None,
+    report_file: str | None,
+) -> None:
     from meshsim.reports.chrome_trace import chrome_trace
     from meshsim.reports.files import write_json, write_text
+    from meshsim.reports.html import write_html
     from meshsim.reports.junit import junit_xml
 
     if json_file:
@@ -162,6 +173,8 @@ def _write_files(swept: Any, json_file: str | None, trace_file: str | None, juni
         write_json(trace_file, chrome_trace(swept.results))
     if junit_file:
         write_text(junit_file, junit_xml(swept.results))
+    if report_file:
+        write_html(report_file, swept.results)
 
 
 def _only_run(record: str, runs: int) -> str:

@@ -129,9 +129,9 @@ def _world_sizes(text: str) -> tuple[int, ...]:
 
 def _report(path: str | None) -> str | None:
     if path is not None:
-        from meshsim.pytest_plugin.html_report import check_html_reports
+        from meshsim.pytest_plugin.html_report import check_html_report
 
-        check_html_reports()
+        check_html_report(path)
     return path
 
 

@@ -157,13 +157,14 @@ class MeshSession:
         name = re.sub(r"[^\w.=,@+-]+", "-", item.nodeid).strip("-")
         write_json(folder / f"{name}.json", result.to_json())
 
-    # The end
+    # The page
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
         if self.options.report is not None:
-            from meshsim.pytest_plugin.html_report import write_html_report
+            from meshsim.pytest_plugin.html_report import HtmlReport
 
-            write_html_report(self.options.report, self.results)
+            page = HtmlReport(self.options.report, self.results)
+            session.config.pluginmanager.register(page, "meshsim-page")
 
 
 def _conclude(item: pytest.Function, ran: Ran) -> None:

@@ -33,7 +33,7 @@ def rank_table(ranks: Sequence[RankReport], told: Mapping[int, tuple[str, str]] 
     """
     same: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for report in ranks:
-        cells = (report.state.value, *_what_and_where(report))
+        cells = (report.state.value, *what_and_where(report))
         if told and report.rank in told:
             cells = (*told[report.rank], "")
         same[cells].append(report.rank)
@@ -41,7 +41,8 @@ def rank_table(ranks: Sequence[RankReport], told: Mapping[int, tuple[str, str]] 
     return aligned(("ranks", "state", "what", "line"), rows) if rows else ""
 
 
-def _what_and_where(report: RankReport) -> tuple[str, str]:
+def what_and_where(report: RankReport) -> tuple[str, str]:
+    """What happened to a rank, and the line where it did; each may be empty."""
     if report.failure is not None:
         first_line = (report.failure.message.strip().splitlines() or [""])[0]
         what = f"{report.failure.type}: {first_line}" if first_line else report.failure.type

@@ -1,0 +1,1 @@
+"""Pages for people. ``verdicts.md`` and ``backends.md`` are written from the tables that the code uses."""

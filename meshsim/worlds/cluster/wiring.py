@@ -161,16 +161,21 @@ class Peers:
 
     def address_of(self, rank: int) -> str:
         """A rank's address, as seen from rank 0."""
-        return str(self._channels[rank]._sock.getpeername()[0])
+        return _plain(self._channels[rank].socket.getpeername()[0])
 
     def own_address(self, rank: int) -> str:
         """Rank 0's address, as seen from that rank."""
-        return str(self._channels[rank]._sock.getsockname()[0])
+        return _plain(self._channels[rank].socket.getsockname()[0])
 
     def _lose(self, rank: int, how: str) -> None:
         self.lost[rank] = how
         self._selector.unregister(self._channels[rank])
         self._channels[rank].close()
+
+
+def _plain(address: str) -> str:
+    """An IPv4 address as such, also where a socket for both families shows it as an IPv6 one."""
+    return address.removeprefix("::ffff:") if "." in address else address
 
 
 def receive_ranks(launch: Launch, store: Store) -> Peers:

@@ -89,6 +89,10 @@ class Channel:
         return self._sock.fileno()
 
     @property
+    def socket(self) -> socket.socket:
+        return self._sock
+
+    @property
     def wants_to_write(self) -> bool:
         return bool(self._outbox)
 

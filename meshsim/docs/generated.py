@@ -38,7 +38,8 @@ def backends() -> str:
     return f"""# What each backend can do
 
 gloo: tried with torch 2.13.0 on CPU. NCCL and HCCL: read in the sources of torch, NCCL and torch_npu; nothing
-here has been run on an accelerator. `profile="nccl"` and `profile="hccl"` apply these limits while running on CPU.
+here has been run on an accelerator. `profile="nccl"` and `profile="hccl"` apply these limits while running
+on CPU.
 
 {tables}
 """

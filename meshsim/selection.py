@@ -40,8 +40,8 @@ def choose(
     """The topologies given, or all (or a covering selection) of those of ``world_sizes``, smallest first.
 
     Every one is checked: a topology that doesn't fit its rank count is a ``meshlib.TopologyError``.
-    ``cover="each"`` prefers topologies that the scenario ``supports``. In a job of ``job_size`` ranks an unset
-    dp follows from these.
+    ``cover="each"`` prefers topologies that the scenario ``supports``. In a job of ``job_size`` ranks an
+    unset dp follows from these.
     """
     given = None if topologies is None else _listed(topologies)
     if given is None and world_sizes is None:

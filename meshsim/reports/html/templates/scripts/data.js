@@ -107,7 +107,7 @@ class Call {
   }
 
   get on() {
-    return `${this.kind.axis || "group"} (${rankText(this.group, 8)})`;
+    return `${this.kind.axis || "group"} (${rankText(this.group, 4)})`;
   }
 
   text() {

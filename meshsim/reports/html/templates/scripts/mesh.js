@@ -16,7 +16,7 @@ function meshView(run, selection) {
       block.title ? el("div", { class: "block-title", "aria-hidden": "true" }, block.title) : null,
       el("div", { class: "squares", role: "presentation", vars: { "--across": `${layout.across}` } }, squares));
   });
-  const list = el("div", { role: "listbox", tabindex: "0", class: `mesh${run.worldSize > 256 ? " many" : run.worldSize > 64 ? " some" : ""}`, "aria-label": `Ranks of the mesh ${run.head.topology}`, "aria-describedby": "mesh-note" }, blocks);
+  const list = el("div", { role: "listbox", tabindex: "0", class: `mesh${run.worldSize > 1000 ? " many most" : run.worldSize > 256 ? " many" : run.worldSize > 64 ? " some" : ""}`, "aria-label": `Ranks of the mesh ${run.head.topology}`, "aria-describedby": "mesh-note" }, blocks);
   const note = el("p", { class: "note", id: "mesh-note" });
   const axes = run.mesh.axes.map((axis, place) => [`${place}`, `${axis.name} (${axis.size})`]);
   const view = new MeshDrawing(run, selection, list, cells, note, layout.across);
@@ -134,6 +134,13 @@ class MeshDrawing {
       this.cells[this.at].classList.remove("at");
       this.at = rank;
       if (this.focused()) this.move(rank);
+      else this.bring(rank);
     }
+  }
+
+  // Scrolls the mesh only, not the page.
+  bring(rank) {
+    const [box, list] = [this.cells[rank].getBoundingClientRect(), this.list.getBoundingClientRect()];
+    if (box.top < list.top || box.bottom > list.bottom) this.list.scrollTop += box.top - list.top - list.height / 2;
   }
 }

@@ -39,10 +39,10 @@ function endsView(run, selection) {
   const rows = run.ends.slice(0, 60).map((end) => {
     const ranks = unpack(end.ranks);
     const odd = ranks.some((rank) => run.odd.has(rank));
-    return el("tr", {}, el("th", { scope: "row" }, rankButtons(selection, ranks, 8)), el("td", { class: "number" }, ranks.length.toLocaleString("en")),
-      el("td", {}, odd ? el("span", { class: "badge odd" }, "✗") : null, " ", end.state), el("td", {}, end.what), el("td", {}, end.where));
+    return el("tr", {}, el("th", { scope: "row" }, rankButtons(selection, ranks, 8)),
+      el("td", { class: "whole" }, odd ? el("span", { class: "badge odd" }, "✗") : null, " ", end.state), el("td", { class: "what" }, end.what), el("td", {}, end.where));
   });
-  const heads = [["ranks"], ["how many", "number"], ["state"], ["what"], ["line"]];
+  const heads = [["ranks"], ["state"], ["what"], ["line"]];
   return section("ends", "How the ranks ended", el("div", { class: "table-scroll tall", tabindex: "0", role: "region", "aria-label": "How the ranks ended" },
     el("table", { class: "calls" }, el("thead", {}, el("tr", {}, heads.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)))), el("tbody", {}, rows)),
     run.ends.length > 60 ? el("p", { class: "faint" }, `and ${plural(run.ends.length - 60, "row")} more`) : null));

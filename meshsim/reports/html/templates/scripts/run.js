@@ -18,9 +18,10 @@ function openRun(number) {
     run.complete ? null : el("p", { class: "warning" }, "This page was written by one rank of a job: of the other ranks it knows the verdict only."),
     verdictView(run, selection),
     cycleView(run, selection),
-    el("div", { class: "two" }, meshView(run, selection), rankView(run, selection)),
+    el("div", { class: head.world_size > 64 ? "one" : "two" }, meshView(run, selection), rankView(run, selection)),
     timelineShown && timelineShown.element,
-    wasRun ? el("div", { class: "two" }, linesView(run), endsView(run, selection)) : null,
+    wasRun ? linesView(run) : null,
+    wasRun ? endsView(run, selection) : null,
   ].filter(Boolean));
   main.scrollTop = 0;
   document.title = `meshsim: ${head.topology} on ${head.backend}, ${head.kind}`;

@@ -44,9 +44,10 @@ class Selection extends EventTarget {
   }
 }
 
-// Buttons for ranks, a few of them, that choose the rank.
+// Buttons for a few ranks, that choose the rank; of many their ranges, with a button for the first.
 function rankButtons(selection, ranks, most = 24) {
-  const shown = ranks.slice(0, most).map((rank) =>
+  const many = ranks.length > most;
+  const shown = ranks.slice(0, many ? 1 : most).map((rank) =>
     el("button", { type: "button", class: "rank-link", "aria-label": `rank ${rank}`, onclick: () => selection.chooseRank(rank, "button") }, `${rank}`));
-  return el("span", { class: "rank-links" }, shown, ranks.length > most ? `and ${(ranks.length - most).toLocaleString("en")} more` : null);
+  return el("span", { class: "rank-links" }, many ? `${rankText(ranks)} (${ranks.length.toLocaleString("en")} ranks); first:` : null, shown);
 }

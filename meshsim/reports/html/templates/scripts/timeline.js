@@ -2,6 +2,8 @@
 
 const RULER = 22;
 const ROWS = { tall: 22, small: 9 };
+const MOST_HEIGHT = 440;
+const ALL_ROWS = 640; // the height in which "all in view" puts every rank, if need be on less than a pixel each
 const MOST_WIDTH = 8e6;
 const COLOUR_NAMES = ["text", "faint", "line", "panel", "odd", "late", "focus", "odd-bg", "late-bg"];
 
@@ -90,7 +92,7 @@ class Timeline {
 
   get row() {
     if (this.rows !== "all") return ROWS[this.rows];
-    return Math.max(1, Math.min(22, (this.viewHeight - RULER) / this.run.worldSize));
+    return Math.min(22, (ALL_ROWS - RULER) / this.run.worldSize);
   }
 
   fit() {
@@ -113,9 +115,9 @@ class Timeline {
   resize() {
     if (!this.scroller.clientWidth) return;
     if (!this.fitted) return this.fit();
-    this.viewHeight = Math.min(440, RULER + this.run.worldSize * (ROWS[this.rows] || 22) + 2);
     const height = RULER + this.run.worldSize * this.row + 1;
-    this.scroller.style.height = `${Math.min(this.viewHeight, Math.ceil(height)) + 16}px`;
+    const bar = this.axis.width + this.labels > this.scroller.clientWidth ? 16 : 2;
+    this.scroller.style.height = `${Math.min(this.rows === "all" ? ALL_ROWS : MOST_HEIGHT, Math.ceil(height)) + bar}px`;
     this.area.style.height = `${Math.ceil(height)}px`;
     this.area.style.width = `${Math.max(this.scroller.clientWidth, Math.ceil(this.axis.width + this.labels))}px`;
     const ratio = window.devicePixelRatio || 1;
@@ -149,7 +151,12 @@ class Timeline {
     pen.rect(labels, RULER, width - labels, height - RULER);
     pen.clip();
     let drawn = 0;
-    for (let rank = first; rank <= last; rank++) drawn += this.drawRow(view, rank, RULER + rank * row - view.top);
+    // Ranks at fault come last, so that no neighbour paints over them where rows are thin.
+    for (const late of [false, true]) {
+      for (let rank = first; rank <= last; rank++) {
+        if (this.run.odd.has(rank) === late) drawn += this.drawRow(view, rank, RULER + rank * row - view.top);
+      }
+    }
     this.drawCursor(view);
     pen.restore();
     this.drawLabels(view, first, last);
@@ -164,7 +171,7 @@ class Timeline {
     const role = this.run.role(rank);
     if (role || rank === this.selection.rank) {
       pen.fillStyle = role === "at fault" ? colours["odd-bg"] : role ? colours["late-bg"] : colours.line;
-      pen.fillRect(labels, y, width - labels, row);
+      pen.fillRect(labels, y, width - labels, Math.max(1, row));
     }
     const calls = this.callsOf(rank);
     const end = left + width - labels;
@@ -186,17 +193,18 @@ class Timeline {
     const hue = this.hues.get(call.kind.op);
     const pad = row > 12 ? 2 : row > 3 ? 0.5 : 0;
     const half = call.kind.async && this.axis instanceof TimeAxis && row > 12;
-    const [top, height] = [y + pad + (half ? row / 2 - pad : 0), half ? row / 2 - pad : row - 2 * pad];
+    const [top, height] = [y + pad + (half ? row / 2 - pad : 0), half ? row / 2 - pad : Math.max(1, row - 2 * pad)];
     const width = Math.max(1, x2 - x1);
     pen.fillStyle = dark ? `hsl(${hue} 42% 34%)` : `hsl(${hue} 62% 80%)`;
     pen.fillRect(x1, top, width, height);
     if (call.state !== "completed") {
       pen.fillStyle = colours.odd;
       if (row > 6) {
-        pen.fillRect(x1, top, width, 2);
-        pen.fillRect(x1, top + height - 2, width, 2);
-        pen.fillRect(x1, top, Math.min(2, width), height);
-        pen.fillRect(x2 - Math.min(2, width), top, Math.min(2, width), height);
+        const edge = row > 12 ? 2 : 1;
+        pen.fillRect(x1, top, width, edge);
+        pen.fillRect(x1, top + height - edge, width, edge);
+        pen.fillRect(x1, top, Math.min(edge, width), height);
+        pen.fillRect(x2 - Math.min(edge, width), top, Math.min(edge, width), height);
       } else pen.fillRect(x1, top, width, height);
     }
     const from = Math.max(x1, this.labels);

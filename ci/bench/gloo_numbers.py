@@ -94,7 +94,8 @@ class Tests(MultiProcessTestCase):
 
 for number in range({tests}):
     setattr(Tests, f"test_{{number}}", lambda self: self.body())
-run_tests()
+if __name__ == "__main__":
+    run_tests()
 """
 
 _CONTINUOUS = """
@@ -111,7 +112,8 @@ class Tests(MultiProcContinuousTest):
 
 for number in range({tests}):
     setattr(Tests, f"test_{{number}}", lambda self: self.assertEqual(dist.get_rank(), self.rank))
-run_tests()
+if __name__ == "__main__":
+    run_tests()
 """
 
 

@@ -16,9 +16,11 @@ from meshsim.torch_private import PrefixStore, Store
 from meshsim.trace import CallState, TraceEvent
 from meshsim.worlds.calls import POINT_TO_POINT, Call
 from meshsim.worlds.cluster.backends import ClusterBackend
+from meshsim.worlds.cluster.connections import Connections, cut, open_sockets, opened_since
 from meshsim.worlds.recorder import Recorder
 from meshsim.worlds.recording import RecordingGroup
 from meshsim.worlds.transport import Transport
+from meshsim.worlds.works import FinishedWork
 
 _DEFAULT_GROUP = "0"
 # c10d's own for gloo; the run's deadline is what ends a run.
@@ -28,8 +30,17 @@ _TIMEOUT = timedelta(minutes=30)
 class JobTransport:
     """Hands a rank's calls on one group to the backend's group."""
 
-    def __init__(self, group: Any, backend: Any, device: torch.device, *, averages: bool) -> None:
+    def __init__(
+        self,
+        group: Any,
+        backend: Any,
+        device: torch.device,
+        *,
+        averages: bool,
+        connections: Connections | None = None,
+    ) -> None:
         self._group = group
+        self._connections = connections or {}
         self._backend = backend
         self._device = device
         self._averages = averages
@@ -41,6 +52,8 @@ class JobTransport:
         if self._batch_left and call.event.op in POINT_TO_POINT:
             return self._start_in_batch(call)
         work = self._averaged(call) if self._must_divide(call) else self._plain(call)
+        if work is None:  # monitored_barrier waits by itself
+            return FinishedWork()
         self._keep(call.event, work)
         return work
 
@@ -103,6 +116,7 @@ class JobTransport:
 
     def abort(self) -> None:
         """End the group by force; calls under way raise or return."""
+        cut(self._connections)
         abort = getattr(self._backend, "abort", None)
         if abort is not None:
             abort()
@@ -231,6 +245,7 @@ class JobGroups:
         self._started[name, members] += 1
         which = f"{members[0]}-{len(members)}-{hash(members) & 0xFFFFFFFF:08x}"
         place = f"{name}/{which}/{self._started[name, members]}/"
+        before = open_sockets()
         group, backend = self._backend.start_group(
             PrefixStore(f"groups/{place}", self._store),
             group_rank,
@@ -240,7 +255,13 @@ class JobGroups:
             device=self._device,
             address=self._address,
         )
-        transport = JobTransport(group, backend, self._device, averages=self._backend.averages)
+        transport = JobTransport(
+            group,
+            backend,
+            self._device,
+            averages=self._backend.averages,
+            connections=opened_since(before) if self._device.type == "cpu" else None,
+        )
         self._made.append(transport)
         return transport
 

@@ -1,4 +1,4 @@
-"""``meshsim doctor`` in a job tells what the launcher says and what this host lacks, without asking others."""
+"""``meshsim doctor`` in a job: what the launcher says and what this host lacks, without asking others."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,11 @@ def npu_job(
 ) -> list[Ended]:
     (processes.folder / "npu_scenarios.py").write_text(SCENARIOS)
     (processes.folder / "driver.py").write_text(DRIVER)
+    path = os.pathsep.join([STANDIN, os.environ.get("PYTHONPATH", "")])
     return processes.job(
         ranks,
         arguments,
-        each=lambda rank: {"PYTHONPATH": STANDIN, "ASCEND_RT_VISIBLE_DEVICES": visible or str(rank)},
+        each=lambda rank: {"PYTHONPATH": path, "ASCEND_RT_VISIBLE_DEVICES": visible or str(rank)},
     )
 
 
@@ -125,6 +127,7 @@ def test_cpu_tensors_and_objects_are_refused_on_every_rank(told: dict[str, Any],
     assert "HCCL can't all_gather_object: the group has no backend for device cpu" in summary
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["CLUS-01"])
 def test_two_ranks_on_one_npu_fail_before_anything_starts(processes: Processes, case: str) -> None:
     ended = npu_job(processes, 2, ["-m", "meshsim", "run", "mesh_facts", "-b", "hccl"], visible="4")

@@ -68,6 +68,10 @@ def hangs(ctx):
     dist.barrier()
 
 
+def all_wait(ctx):
+    dist.recv(torch.ones(1), src=(ctx.rank + 1) % ctx.world_size)
+
+
 def leaves(ctx):
     if ctx.rank == 1:
         raise SystemExit(7)
@@ -92,6 +96,7 @@ if __name__ == "__main__":
         ("raises", raises, "dp=4"),
         ("skips", skips, "dp=4"),
         ("leaves", leaves, "dp=4"),
+        ("all_wait", all_wait, "dp=4"),
         ("sums again", sums, "dp=4"),
     ]
     for name, scenario, topology in plan:
@@ -201,6 +206,8 @@ def test_verdicts_name_host_and_device(told: list[dict[str, Any]]) -> None:
 
 
 def test_job_goes_on_after_failed_runs(told: list[dict[str, Any]]) -> None:
+    # Before it, all ranks waited for each other: nobody's end could free them.
+    assert told[0]["all_wait"]["kind"] == "send recv cycle"
     assert told[0]["sums again"]["kind"] == "passed"
 
 

@@ -83,6 +83,8 @@ def test_slow_ones_stand_out_of_the_noise() -> None:
     seconds = {rank: 1.0 + 0.01 * (rank % 5) for rank in range(16)}
     assert slow(seconds) == {}
     assert list(slow({**seconds, 7: 3.0, 9: 2.5})) == [7, 9]
+    # All alike but one that is a little slower: no spread, and no harm.
+    assert slow({**dict.fromkeys(range(16), 1.0), 7: 1.3}) == {}
     # Not far enough beyond the others' own spread.
     assert slow({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0, 4: 5.0}) == {}
     assert slow({0: 1.0, 1: 9.0}) == {}

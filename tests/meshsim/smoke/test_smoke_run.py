@@ -107,6 +107,20 @@ def test_contact_finds_the_rank_that_breaks_every_group(
     assert stage.summary.endswith("it works without rank 5")
 
 
+def test_contact_sees_wrong_sums(session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    right = dist.all_reduce
+
+    def damaging(data: Any, *args: Any, **kwargs: Any) -> None:
+        right(data, *args, **kwargs)
+        if dist.get_rank() == 2:
+            data[7] += 1
+
+    monkeypatch.setattr(dist, "all_reduce", damaging)
+    stage = contact(session("dp=4"), range(4))
+    assert stage.state is StageState.FAILED
+    assert stage.summary == "wrong sums on rank 2; it works without rank 2"
+
+
 def test_command_writes_text_json_and_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(tmp_path / name) for name in ("out.json", "out.xml")]
     code = main(

@@ -14,7 +14,7 @@ from meshlib.integers import exact_int
 from meshlib.process_group import has_process_group
 from meshlib.rank_text import names_text, rank_list_text
 from meshlib.shapes import checked_names, checked_shape
-from meshlib.slicing import Axes, axis_at, flat_axis, select
+from meshlib.slicing import Axes, axis_at, flat_axis, grouped, select
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +86,16 @@ class OfflineMesh:
         place = self._grid.coordinate(self._member(rank))
         return tuple(self._grid.local_rank(axis, place) for axis in self._all_axes())
 
-    def group(self, axes: str | Sequence[str], rank: int) -> tuple[int, ...]:
-        """Ascending ranks that share ``rank``'s group along one axis or several."""
-        along = select(self._axes, self._flat, axes)
+    def group(self, axes: int | str | Sequence[int | str], rank: int) -> tuple[int, ...]:
+        """Ascending ranks that share ``rank``'s group along one axis or several, by name or number, in any
+        order.
+        """
+        along = grouped(self._axes, self.ndim, self._flat, axes)
         return tuple(sorted(self._grid.ranks_along(along, self._grid.coordinate(self._member(rank)))))
 
-    def groups(self, axes: str | Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """All groups along one axis or several, by their lowest rank."""
-        along = select(self._axes, self._flat, axes)
+    def groups(self, axes: int | str | Sequence[int | str]) -> tuple[tuple[int, ...], ...]:
+        """All groups along one axis or several, by name or number, by their lowest rank."""
+        along = grouped(self._axes, self.ndim, self._flat, axes)
         firsts = self._grid.first_coordinates(along)
         return tuple(sorted(tuple(sorted(self._grid.ranks_along(along, first))) for first in firsts))
 

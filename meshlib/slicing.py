@@ -51,15 +51,26 @@ def select(axes: Axes | None, flat: Mapping[str, MeshAxis], names: Any) -> Axes:
     return chosen
 
 
+def grouped(axes: Axes | None, ndim: int, flat: Mapping[str, MeshAxis], wanted: Any) -> Axes:
+    """The axes of a group, by name or number, in any order: a group's ranks are a set."""
+    one = isinstance(wanted, str) or exact_int(wanted) is not None
+    parts = (wanted,) if one else wanted
+    if not isinstance(parts, Sequence) or not parts or any(part is None for part in parts):
+        raise MeshError(f"a group is along axes, by name or number, {_listed(axes, ndim)}; got {wanted!r}")
+    own = axes or tuple(MeshAxis(str(dim), (dim,)) for dim in range(ndim))
+    found = [axis_at(axes, ndim, flat, part) for part in parts]
+    chosen = tuple(own[axis] if isinstance(axis, int) else axis for axis in found)
+    _check_overlap(chosen)
+    return chosen
+
+
 def _check_overlap(axes: Sequence[MeshAxis]) -> None:
     seen: dict[int, str] = {}
     for axis in axes:
         for dim in axis.dims:
             if dim in seen:
                 names = tuple(a.name for a in axes)
-                raise MeshError(
-                    f"the axes of slice {names} overlap: {seen[dim]!r} and {axis.name!r} share ranks"
-                )
+                raise MeshError(f"the axes {names} overlap: {seen[dim]!r} and {axis.name!r} share ranks")
             seen[dim] = axis.name
 
 

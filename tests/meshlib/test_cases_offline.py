@@ -113,6 +113,30 @@ def test_offline_mesh_agrees_with_the_plan():
         assert mesh.groups(axes) == plan.groups(axes)
 
 
+def test_axes_of_a_group_come_in_any_order():
+    mesh = build_offline_mesh(ParallelDims.parse("tp=2,pp=2").resolve(8))
+    assert mesh.groups(("pp", "tp")) == mesh.groups(("tp", "pp")) == ((0, 1, 4, 5), (2, 3, 6, 7))
+    assert mesh.group(("pp", "dp"), 3) == mesh.group(("dp", "pp"), 3) == (1, 3, 5, 7)
+    mesh["dp", "cp"].flatten("dp_cp")
+    assert mesh.group(["pp", "dp_cp"], 0) == (0, 2, 4, 6)
+    refusal(lambda: mesh["pp", "tp"], "order")
+    refusal(lambda: mesh.groups(("dp_cp", "dp")), "overlap")
+    refusal(lambda: mesh.groups(("pp", "ep")), "'ep'", "dp, cp, tp, pp")
+    for axes in ((), None, (None,), 1.5):
+        refusal(lambda axes=axes: mesh.groups(axes), "dp, cp, tp, pp")
+
+
+def test_groups_of_a_mesh_without_names():
+    mesh = OfflineMesh(None, (2, 4))
+    assert mesh.group(0, 5) == mesh.group(-2, 5) == (1, 5)
+    assert mesh.groups(1) == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert mesh.groups((1, 0)) == (tuple(range(8)),)
+    assert OfflineMesh(("dp", "tp"), (2, 4)).group(0, 5) == (1, 5)
+    refusal(lambda: mesh.group(2, 0), "2", "0 to 1")
+    refusal(lambda: mesh.group("dp", 0), "no axis names")
+    refusal(lambda: mesh.group((0, 0), 0), "overlap")
+
+
 def test_offline_mesh_of_wrong_sizes():
     refusal(lambda: build_offline_mesh(SimpleNamespace(dp_size=2, cp_size=1)), "no tp_size, pp_size")
     refusal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -175,14 +176,36 @@ def resolve_scenario(scenario: Callable[..., Any] | str) -> tuple[Callable[..., 
     if isinstance(scenario, str):
         from meshsim.scenarios import load
 
-        return load(scenario), scenario
+        return _checked_scenario(load(scenario), scenario), scenario
     if not callable(scenario):
         raise UsageError(
             "scenario must be a function that takes the rank's context, or text such as 'file.py::name'; "
             f"got {type(scenario).__name__}: {scenario!r}"
         )
-    name = getattr(scenario, "__qualname__", None) or type(scenario).__qualname__
-    return scenario, str(name)
+    name = str(getattr(scenario, "__qualname__", None) or type(scenario).__qualname__)
+    return _checked_scenario(scenario, name), name
+
+
+def _checked_scenario(scenario: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Refuse what can't be called with the rank's context, and what only makes an object of its body."""
+    for kind, is_kind in (
+        ("an async function", inspect.iscoroutinefunction),
+        ("an async generator", inspect.isasyncgenfunction),
+        ("a generator", inspect.isgeneratorfunction),
+    ):
+        if is_kind(scenario):
+            raise UsageError(
+                f"scenario {name} is {kind}: calling it doesn't run its body; use a plain function"
+            )
+    try:
+        inspect.signature(scenario).bind(None)
+    except TypeError as error:
+        raise UsageError(
+            f"scenario {name} must take one argument, the rank's context: def {name}(ctx); {error}"
+        ) from None
+    except ValueError:  # a callable without a signature, written in C
+        pass
+    return scenario
 
 
 def why_unsupported(scenario: Callable[..., Any], plan: MeshPlan) -> str | None:

@@ -127,6 +127,15 @@ def _told(reports: Sequence[RankReport]) -> str:
     return f"{who} exited{code}{where} without handing in a result"
 
 
+def handled_text(report: RankReport) -> str:
+    """What a rank was handling when the run ended in one of its calls."""
+    failure = report.failure
+    if failure is None:
+        return f"rank {report.rank} was handling nothing"
+    where = f" of {site_name(failure.site)}" if failure.site is not None else ""
+    return f"rank {report.rank} was handling {failure.type}{where}: {_first_line(failure)}"
+
+
 def _first_line(failure: RankFailure) -> str:
     lines = failure.message.strip().splitlines()
     return lines[0] if lines else ""

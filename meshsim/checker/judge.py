@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from meshsim.checker.buffers import merge_alike
 from meshsim.checker.certain import first_mismatch, mismatch_warnings
 from meshsim.checker.deadlock import WAITS, Waits, explain_deadlock, explain_missing, waits_of
-from meshsim.checker.ends import ended_on_their_own, failures_table, stuck_or_late, unfinished
+from meshsim.checker.ends import ended_on_their_own, failures_table, handled_text, stuck_or_late, unfinished
 from meshsim.checker.hazards import (
     calls_by_non_members,
     calls_without_partner,
@@ -229,7 +229,19 @@ def _verdict(case: _Case, head: Finding, warnings: list[Finding], also: list[Fin
     if also:
         details["also"] = [{"kind": f.kind.value, "summary": f.summary, "ranks": list(f.ranks)} for f in also]
     verdict = Verdict(head.kind, head.summary, head.ranks, head.waiting, details, warnings)
-    return _blame_faults(case, verdict)
+    return _blame_faults(case, _tell_handled(case, verdict))
+
+
+def _tell_handled(case: _Case, verdict: Verdict) -> Verdict:
+    """A rank that communicates in a ``finally`` or ``except`` has an exception to tell of, often the cause."""
+    for rank in (*verdict.ranks, *verdict.waiting):
+        report = case.ranks[rank]
+        if report.state is RankState.BLOCKED and report.failure is not None:
+            verdict.summary += f"; meanwhile {handled_text(report)}"
+            verdict.details.setdefault("handled", []).append(
+                {"rank": rank, "type": report.failure.type, "traceback": report.failure.traceback}
+            )
+    return verdict
 
 
 def _blame_faults(case: _Case, verdict: Verdict) -> Verdict:

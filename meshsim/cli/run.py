@@ -116,6 +116,8 @@ def run_command(
         )
         for one, world in zip(backends, worlds, strict=True)
     }
+    if not any(chosen.values()):
+        raise UsageError("no topology of these axes fits any of these world sizes")
     if record is not None:
         options["record"] = _only_run(record, sum(map(len, chosen.values())))
 

@@ -83,6 +83,19 @@ class RecordedWork(dist.Work):
         return future
 
 
+class FinishedWork(dist.Work):
+    """Of a call that was over when it returned."""
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+
 class SkippedWork(dist.Work):
     """Of a call that an injected fault left out: done, and nothing has happened.
 

@@ -17,6 +17,7 @@ from meshsim.trace import TraceEvent
 from meshsim.verdict import Finding, Severity
 from meshsim.worlds.calls import POINT_TO_POINT, Call, is_deferred
 from meshsim.worlds.fake import kernels
+from meshsim.worlds.fake.arguments import check_arguments
 from meshsim.worlds.fake.scheduler import RankStopped, Scheduler
 from meshsim.worlds.fake.work import FakeWork
 from meshsim.worlds.recorder import Recorder
@@ -288,6 +289,8 @@ class FakeTransport:
         self._backend = FakeBackend(timeout)
 
     def start(self, call: Call) -> dist.Work:
+        if not call.event.internal:
+            check_arguments(call, self._meeting.size)
         return self._exchange.start(call, self._meeting, self._group_rank)
 
     def backend_for(self, device: torch.device) -> FakeBackend:

@@ -20,7 +20,7 @@ import torch
 from meshsim import torch_private
 from meshsim.errors import UsageError
 from meshsim.failure import failure_from
-from meshsim.report import RankReport, RankState, WorldReport
+from meshsim.report import RankFailure, RankReport, RankState, WorldReport
 from meshsim.torch_private import Store
 from meshsim.trace import TraceEvent
 from meshsim.worlds.base import RunRequest
@@ -52,6 +52,14 @@ _one_at_a_time = threading.Lock()
 
 class _Crashed(BaseException):
     """An injected crash: the rank is gone, as if its process had been killed."""
+
+
+def _handled_meanwhile(stopped: RankStopped) -> RankFailure | None:
+    """The exception in whose handling (``except`` or ``finally``) a rank communicated when the run ended."""
+    cause = stopped.__context__
+    while isinstance(cause, RankStopped):
+        cause = cause.__context__
+    return failure_from(cause) if isinstance(cause, Exception) else None
 
 
 class FakeWorld:
@@ -144,6 +152,8 @@ class _Run:
         self._began = time.monotonic()
         self._stacks: dict[int, str] = {}
         self._hanging: set[int] = set()
+        self._interrupted: dict[int, RankFailure | None] = {}
+        """What a rank was handling when the run ended in one of its calls."""
         self._stuck: set[int] = set()
         self._late: set[int] = set()
 
@@ -196,7 +206,8 @@ class _Run:
                 # The scenario has swallowed RankStopped: it never got past the call that ended the run.
                 return
             report = RankReport(rank, RankState.RETURNED, value=value)
-        except RankStopped:
+        except RankStopped as stopped:
+            self._interrupted[rank] = _handled_meanwhile(stopped)
             return
         except _Crashed:
             report = RankReport(rank, RankState.KILLED, signal="SIGKILL")
@@ -337,6 +348,7 @@ class _Run:
         report = self._reports[rank]
         if report is None:
             report = self._unfinished(rank)
+            report.failure = self._interrupted.get(rank)
         report.trace = self._recorders[rank].events
         return report
 

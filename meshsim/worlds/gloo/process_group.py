@@ -20,6 +20,7 @@ from meshsim.worlds.recorder import Recorder
 from meshsim.worlds.recording import RecordingGroup
 from meshsim.worlds.rendezvous import Rendezvous
 from meshsim.worlds.transport import Transport
+from meshsim.worlds.works import FinishedWork
 
 _DEFAULT_GROUP = "0"
 # c10d's own; the run's deadline is what ends a run.
@@ -34,8 +35,9 @@ class GlooTransport:
         self._backend = backend
 
     def start(self, call: Call) -> dist.Work:
-        work: dist.Work = getattr(self._group, call.method)(*call.arguments)
-        return work
+        work: dist.Work | None = getattr(self._group, call.method)(*call.arguments)
+        # monitored_barrier waits by itself.
+        return FinishedWork() if work is None else work
 
     def backend_for(self, device: torch.device) -> Any:
         return self._backend

@@ -216,3 +216,26 @@ def test_every_public_name_is_there_and_no_other() -> None:
     assert set(meshsim.__all__) == set(meshsim._PUBLIC)
     with pytest.raises(AttributeError, match="no attribute 'runs'"):
         meshsim.runs  # noqa: B018
+
+
+async def _coroutine(ctx):
+    raise AssertionError("never runs")
+
+
+def _generator(ctx):
+    yield ctx
+
+
+@pytest.mark.parametrize(
+    ("scenario", "message"),
+    [
+        (_coroutine, "is an async function: calling it doesn't run its body"),
+        (_generator, "is a generator: calling it doesn't run its body"),
+        (lambda: 1, "must take one argument, the rank's context"),
+        (lambda ctx, other: 1, "must take one argument, the rank's context"),
+    ],
+    ids=["async", "generator", "no argument", "two arguments"],
+)
+def test_a_scenario_that_cant_be_called_with_a_context_is_wrong_use(scenario, message):
+    with pytest.raises(meshsim.UsageError, match=message):
+        meshsim.run(scenario, "dp=2")

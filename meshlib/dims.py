@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from meshlib.errors import Problem, TopologyError, topology_error
 from meshlib.integers import exact_int
-from meshlib.size_rules import DEFAULTS_TO_ONE, EP_SCOPES, SIZE_AXES, Resolution, own_world_size, read_sizes
+from meshlib.size_rules import (
+    DEFAULTS_TO_ONE,
+    EP_SCOPES,
+    INFERRED,
+    SIZE_AXES,
+    Resolution,
+    own_world_size,
+    read_sizes,
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,12 @@ class ParallelDims:
     pp_size: int = 1
     ep_size: int = 1
     edp_shard_size: int | None = None
+    _expert_request: tuple[tuple[str, int | None], ...] = field(
+        init=False, repr=False, compare=False, default=()
+    )
+    """What was asked for in place of the expert sizes that :meth:`resolve` filled in: they depend on the
+    scope, so a further resolve fills them in anew.
+    """
 
     def __post_init__(self) -> None:
         sizes, problems = read_sizes({axis: getattr(self, f"{axis}_size") for axis in SIZE_AXES})
@@ -64,15 +78,23 @@ class ParallelDims:
         return {axis: getattr(self, f"{axis}_size") for axis in SIZE_AXES}
 
     def resolve(self, world_size: int, *, ep_scope: str = "stage") -> ParallelDims:
-        """All sizes filled in for a world; a ``TopologyError`` with every problem where they don't fit."""
+        """All sizes filled in for a world; a ``TopologyError`` with every problem where they don't fit.
+
+        Expert sizes that nobody gave may be resolved again under another ``ep_scope``.
+        """
         size = checked_world_size(world_size)
         if ep_scope not in EP_SCOPES:
             raise TopologyError(f"ep_scope must be 'stage' or 'replica', got {ep_scope!r}")
-        resolution = Resolution(self.sizes(), size, ep_scope)
+        requested = {**self.sizes(), **dict(self._expert_request)}
+        resolution = Resolution(requested, size, ep_scope)
         if resolution.problems:
             subject = f"topology '{self}' in a world of {size}"
             raise topology_error(resolution.problems, subject)
-        return ParallelDims(**{f"{axis}_size": s for axis, s in resolution.sizes.items()})  # type: ignore[arg-type]
+        resolved = ParallelDims(**{f"{axis}_size": s for axis, s in resolution.sizes.items()})  # type: ignore[arg-type]
+        inferred = tuple((axis, requested[axis]) for axis in ("ep", "edp_shard"))
+        inferred = tuple((axis, asked) for axis, asked in inferred if asked in (None, INFERRED))
+        object.__setattr__(resolved, "_expert_request", inferred)
+        return resolved
 
     def own_world_size(self) -> int:
         """The number of ranks that these sizes ask for by themselves.
@@ -93,9 +115,9 @@ class ParallelDims:
         if isinstance(dims, str):
             return cls.parse(dims)
         if isinstance(dims, Mapping):
-            unknown = sorted(set(map(str, dims)) - {f.name for f in fields(cls)})
+            unknown = sorted(set(map(str, dims)) - {f"{axis}_size" for axis in SIZE_AXES})
             if unknown:
-                known = ", ".join(f.name for f in fields(cls))
+                known = ", ".join(f"{axis}_size" for axis in SIZE_AXES)
                 raise TopologyError(f"unknown sizes {', '.join(unknown)}; known are {known}")
             return cls(**dims)
         raise TopologyError(

@@ -246,17 +246,23 @@ class Resolution:
                 self.sizes[unknown[0]] = span // total
             return
         options = {}
-        for axis, size in named:
+        given = zip(known, sizes, strict=True) if exact and not unknown else named
+        for axis, size in given:
             rest = total // size
             if span % rest == 0:
                 options[axis] = (span // rest,) if exact and not unknown else divisors(span // rest)
         if not options:
-            self.problems.append(Problem(named[0][0], reason, divisors(span), f"{named[0][0]}=1"))
+            ep = max(d for d in divisors(span) if d <= self._size("ep"))
+            shards = divisors(span // ep)
+            shard = shards[-1] if exact else max(d for d in shards if d <= self._size("edp_shard"))
+            self.problems.append(Problem("ep", reason, divisors(span), f"ep={ep},edp_shard={shard}"))
             return
         axis = next(iter(options))
         edits = [
             f"{name}={value}" for name, valid in options.items() for value in nearest(valid, self._size(name))
         ]
+        if exact and "edp_shard" in options:
+            edits.append("leave edp_shard out")
         self.problems.append(Problem(axis, reason, options[axis], " or ".join(edits)))
 
     def _size(self, axis: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from itertools import product
 
 import numpy
@@ -232,3 +234,50 @@ def test_own_world_size(text, ranks):
 
 def test_own_world_size_needs_every_size():
     refusal(lambda: ParallelDims.parse("tp=-1").own_world_size(), "tp=-1", "world_size")
+
+
+REPLICA = {"ep_scope": "replica"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shard", "ep"),
+    [
+        ("tp=2,ep=2,dp_replicate=2", 2, 2),
+        ("tp=2,ep=-1,dp_replicate=2", 1, 4),
+        ("tp=2,ep=2,edp_shard=-1,dp_replicate=2", 2, 2),
+    ],
+)
+def test_resolved_sizes_take_another_expert_scope(text, shard, ep):
+    dims = ParallelDims.parse(text)
+    for resolved in (dims.resolve(8), pickle.loads(pickle.dumps(dims.resolve(8).resolve(8)))):
+        plan = MeshPlan.build(resolved, 8, **REPLICA)
+        assert plan == MeshPlan.build(dims, 8, **REPLICA)
+        assert (plan.size("edp_shard"), plan.size("ep"), plan.size("edp_replicate")) == (shard, ep, 2)
+        assert MeshPlan.build(plan.dims, 8) == MeshPlan.build(dims, 8)
+        assert MeshPlan.from_json(plan.to_json()) == plan
+        assert ParallelDims.parse(str(resolved)) == resolved
+        assert "request" not in repr(resolved)
+
+
+def test_a_given_edp_shard_stays_under_every_scope():
+    for dims in (
+        ParallelDims.parse("tp=2,ep=2,edp_shard=1,dp_replicate=2"),
+        replace(ParallelDims.parse("tp=2,ep=2,dp_replicate=2").resolve(8), edp_shard_size=1),
+    ):
+        for given in (dims, dims.resolve(8)):
+            refusal(
+                lambda given=given: MeshPlan.build(given, 8, **REPLICA),
+                "edp_shard * ep = 2 (1 * 2)",
+                "fsdp_shard * tp = 4 (2 * 2)",
+                "ep=4",
+                "edp_shard=2",
+                "leave edp_shard out",
+            )
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"), [({}, "try ep=2,edp_shard=2"), (REPLICA, "try ep=2,edp_shard=2")]
+)
+def test_the_suggested_expert_sizes_fit(options, fix):
+    refusal(lambda: MeshPlan.build("tp=2,dp=2,ep=3,edp_shard=3", 4, **options), fix)
+    assert MeshPlan.build("tp=2,dp=2," + fix.removeprefix("try "), 4, **options).size("ep") == 2

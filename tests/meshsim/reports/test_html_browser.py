@@ -95,6 +95,23 @@ def drawn(driver: Any) -> tuple[int, int]:
     return int(rows), int(calls)
 
 
+def scrolls(driver: Any) -> bool:
+    script = """const box = document.querySelector('.timeline');
+    return box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight"""
+    return bool(driver.execute_script(script))
+
+
+def is_painted(driver: Any) -> bool:
+    """Whether the timeline has anything on it, after the next frames."""
+    script = """const done = arguments[0];
+    requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => {
+      const canvas = document.querySelector('canvas');
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      done(data.some((value) => value > 0));
+    }))))"""
+    return bool(driver.execute_async_script(script))
+
+
 def test_texts_of_users_are_shown_and_not_run(show: Callable[..., Any]) -> None:
     driver = show(hostile())
     assert driver.title == "meshsim: tp=2 on fake, raised"
@@ -223,12 +240,13 @@ def test_the_timeline_by_time_has_calls_under_the_pointer(show: Callable[..., An
     Select(driver.find_element(By.CSS_SELECTOR, "#timeline select")).select_by_value("time")
     assert drawn(driver) == (2, 8)
     canvas = driver.find_element(By.CSS_SELECTOR, "canvas")
-    # Calls last from 0, 1, 2, 3 s for half a second: the end of the axis, at 3.5 s, is in the fourth.
-    right = canvas.size["width"] // 2 - 20
-    ActionChains(driver).move_to_element_with_offset(
-        canvas, right, -canvas.size["height"] // 2 + 33
-    ).click().perform()
-    assert text(driver, "#timeline-told").startswith("rank 0 · all_reduce number 4")
+    # Calls last from 0, 1, 2, 3 s for half a second: at 1.25 s of 3.5 s there is the second.
+    labels = 26
+    across = labels + (canvas.size["width"] - labels - 4) * 1.25 / 3.5
+    first_row = 33
+    from_middle = (round(across - canvas.size["width"] / 2), first_row - canvas.size["height"] // 2)
+    ActionChains(driver).move_to_element_with_offset(canvas, *from_middle).click().perform()
+    assert text(driver, "#timeline-told").startswith("rank 0 · all_reduce number 2")
 
 
 def test_a_thousand_ranks_are_drawn_by_what_is_in_view(show: Callable[..., Any]) -> None:
@@ -245,6 +263,10 @@ def test_a_thousand_ranks_are_drawn_by_what_is_in_view(show: Callable[..., Any])
     assert label == "Timeline of 1,024 ranks, 21,503 calls"
     Select(driver.find_elements(By.CSS_SELECTOR, "#timeline select")[1]).select_by_value("all")
     WebDriverWait(driver, 20).until(lambda d: drawn(d)[0] == 1024)
+    # Several ranks share a line of pixels, and one of them is drawn.
+    assert drawn(driver)[1] < 1024 * 20
+    assert not scrolls(driver)
+    assert is_painted(driver)
 
 
 def background(driver: Any) -> str:

@@ -46,5 +46,3 @@ function canvasColours(names) {
 }
 
 const hueOf = (number) => HUES[number % HUES.length];
-const fillOf = (hue) => (isDark() ? `hsl(${hue} 42% 30%)` : `hsl(${hue} 65% 84%)`);
-const edgeOf = (hue) => (isDark() ? `hsl(${hue} 50% 58%)` : `hsl(${hue} 50% 42%)`);

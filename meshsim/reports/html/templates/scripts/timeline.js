@@ -97,7 +97,7 @@ class Timeline {
 
   fit() {
     if (!this.scroller.clientWidth) return;
-    this.axis.fit(this.scroller.clientWidth - this.labels);
+    this.axis.fit(this.scroller.clientWidth - this.labels - 1);
     this.fitted = true;
     this.resize();
     this.reveal(this.selection.rank ?? 0);
@@ -117,13 +117,14 @@ class Timeline {
     if (!this.fitted) return this.fit();
     const height = RULER + this.run.worldSize * this.row + 1;
     const bar = this.axis.width + this.labels > this.scroller.clientWidth ? 16 : 2;
-    this.scroller.style.height = `${Math.min(this.rows === "all" ? ALL_ROWS : MOST_HEIGHT, Math.ceil(height)) + bar}px`;
+    this.scroller.style.height = `${(this.rows === "all" ? Math.ceil(height) : Math.min(MOST_HEIGHT, Math.ceil(height))) + bar}px`;
     this.area.style.height = `${Math.ceil(height)}px`;
     this.area.style.width = `${Math.max(this.scroller.clientWidth, Math.ceil(this.axis.width + this.labels))}px`;
     const ratio = window.devicePixelRatio || 1;
     const [width, tall] = [this.scroller.clientWidth, this.scroller.clientHeight];
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(tall * ratio);
+    // Setting a canvas's size empties it.
+    if (this.canvas.width !== Math.round(width * ratio)) this.canvas.width = Math.round(width * ratio);
+    if (this.canvas.height !== Math.round(tall * ratio)) this.canvas.height = Math.round(tall * ratio);
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${tall}px`;
     this.ask();
@@ -143,7 +144,8 @@ class Timeline {
     const [width, height] = [canvas.width / ratio, canvas.height / ratio];
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
-    const view = { pen, colours, width, height, left: scroller.scrollLeft, top: scroller.scrollTop, dark: isDark() };
+    const view = { pen, colours, width, height, left: scroller.scrollLeft, top: scroller.scrollTop, fills: new Map() };
+    for (const [op, hue] of this.hues) view.fills.set(op, isDark() ? `hsl(${hue} 42% 34%)` : `hsl(${hue} 62% 80%)`);
     const first = Math.max(0, Math.floor(view.top / row));
     const last = Math.min(this.run.worldSize - 1, Math.floor((view.top + height - RULER) / row));
     pen.save();
@@ -151,12 +153,17 @@ class Timeline {
     pen.rect(labels, RULER, width - labels, height - RULER);
     pen.clip();
     let drawn = 0;
-    // Ranks at fault come last, so that no neighbour paints over them where rows are thin.
-    for (const late of [false, true]) {
-      for (let rank = first; rank <= last; rank++) {
-        if (this.run.odd.has(rank) === late) drawn += this.drawRow(view, rank, RULER + rank * row - view.top);
-      }
+    // Of ranks that share a line of pixels the first is drawn. Those at fault always are, and last, so that no
+    // neighbour paints over them.
+    const odd = [];
+    let line = -1;
+    for (let rank = first; rank <= last; rank++) {
+      const y = RULER + rank * row - view.top;
+      if (this.run.odd.has(rank) && odd.length < 1000) odd.push([rank, y]);
+      else if (row >= 1 || Math.floor(y) !== line) drawn += this.drawRow(view, rank, y);
+      line = Math.floor(y);
     }
+    for (const [rank, y] of odd) drawn += this.drawRow(view, rank, y);
     this.drawCursor(view);
     pen.restore();
     this.drawLabels(view, first, last);
@@ -169,7 +176,9 @@ class Timeline {
     const { pen, left, width, colours } = view;
     const { axis, row, labels } = this;
     const role = this.run.role(rank);
-    if (role || rank === this.selection.rank) {
+    // A tint of most rows would say nothing: their marks at the left do.
+    const tinted = role === "at fault" ? true : role ? this.run.late.size <= 16 : rank === this.selection.rank;
+    if (tinted) {
       pen.fillStyle = role === "at fault" ? colours["odd-bg"] : role ? colours["late-bg"] : colours.line;
       pen.fillRect(labels, y, width - labels, Math.max(1, row));
     }
@@ -188,14 +197,13 @@ class Timeline {
     return drawn;
   }
 
-  drawCall({ pen, colours, dark }, call, x1, x2, y) {
+  drawCall({ pen, colours, fills }, call, x1, x2, y) {
     const { row } = this;
-    const hue = this.hues.get(call.kind.op);
     const pad = row > 12 ? 2 : row > 3 ? 0.5 : 0;
     const half = call.kind.async && this.axis instanceof TimeAxis && row > 12;
     const [top, height] = [y + pad + (half ? row / 2 - pad : 0), half ? row / 2 - pad : Math.max(1, row - 2 * pad)];
     const width = Math.max(1, x2 - x1);
-    pen.fillStyle = dark ? `hsl(${hue} 42% 34%)` : `hsl(${hue} 62% 80%)`;
+    pen.fillStyle = fills.get(call.kind.op);
     pen.fillRect(x1, top, width, height);
     if (call.state !== "completed") {
       pen.fillStyle = colours.odd;
@@ -241,6 +249,7 @@ class Timeline {
     pen.textAlign = "right";
     pen.font = `${row > 12 ? 12 : 9}px system-ui, sans-serif`;
     const every = row >= 9 ? 1 : [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024].find((step) => step * row >= 11) || 2048;
+    const few = this.run.odd.size <= 4 ? this.run.verdict.ranks : [];
     for (let rank = first; rank <= last; rank++) {
       const role = this.run.role(rank);
       const y = RULER + rank * row - top;
@@ -248,7 +257,8 @@ class Timeline {
         pen.fillStyle = role === "at fault" ? colours.odd : colours.late;
         pen.fillRect(0, y, 4, Math.max(row, 1.5));
       }
-      if (rank % every && !(role === "at fault" && this.run.odd.size <= 4)) continue;
+      const named = role === "at fault" && few.length > 0;
+      if (!named && (rank % every || few.some((odd) => Math.abs(odd - rank) * row < 11 && row < 9))) continue;
       pen.fillStyle = role === "at fault" ? colours.odd : role ? colours.late : colours.text;
       pen.fillText(`${role === "at fault" ? "✗ " : role && row > 12 ? "… " : ""}${rank}`, labels - 8, y + Math.max(row, 6) / 2 + 0.5);
     }

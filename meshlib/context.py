@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from meshlib.dims import ParallelDims
-from meshlib.errors import MeshError
+from meshlib.errors import MeshError, TopologyError
 from meshlib.grid import Grid
 from meshlib.integers import checked_rank
 from meshlib.offline import OfflineMesh, mesh_on_grid
@@ -17,6 +17,7 @@ from meshlib.plan import MeshPlan
 from meshlib.process_group import default_device_type, has_process_group
 from meshlib.size_rules import SIZE_AXES
 from meshlib.stage_meshes import expert_axes, stage_mesh
+from meshlib.timeouts import as_timedelta
 
 if TYPE_CHECKING:
     from meshlib.binding import Binding
@@ -67,6 +68,11 @@ class MeshContext:
     _pp_mesh: Any = field(init=False, repr=False, default=None)
     _binding: Binding | None = field(init=False, repr=False, default=None)
 
+    def __post_init__(self) -> None:
+        for name in ("sequence_parallel", "loss_parallel"):
+            if not isinstance(getattr(self, name), bool):
+                raise TopologyError(f"{name} must be True or False, got {getattr(self, name)!r}")
+
     @classmethod
     def from_plan(
         cls, plan: MeshPlan, *, sequence_parallel: bool = False, loss_parallel: bool = False
@@ -98,6 +104,7 @@ class MeshContext:
         """
         self.close()
         if not has_process_group():
+            as_timedelta(timeout)
             self._take_plan(self._planned(world_size))
             self._fill_offline(self._rank or 0)
             return self
@@ -112,7 +119,7 @@ class MeshContext:
         import torch.distributed as dist
 
         from meshlib.binding import bind, group_axes, world_round
-        from meshlib.groups import GroupOptions, as_timedelta
+        from meshlib.groups import GroupOptions
 
         try:
             plan = self._planned(world_size)
@@ -254,6 +261,7 @@ def build_mesh_context(
     """
     flags = {"sequence_parallel": sequence_parallel, "loss_parallel": loss_parallel}
     if offline:
+        as_timedelta(timeout)
         requested = ParallelDims.of(dims)
         size = requested.own_world_size() if world_size is None else world_size
         plan = MeshPlan.build(requested, size, order=order, ep_scope=ep_scope)
@@ -278,10 +286,11 @@ def build_mesh_context(
                 "leave rank out, or pass offline=True"
             )
         plan = MeshPlan.build(ParallelDims.of(dims), size, order=order, ep_scope=ep_scope)
+        context = MeshContext.from_plan(plan, **flags)
     except MeshError as error:
         world_round(device, None).refuse(dist.get_rank(), str(error))
         raise
-    return MeshContext.from_plan(plan, **flags).build_meshes(device, size, timeout=timeout, options=options)
+    return context.build_meshes(device, size, timeout=timeout, options=options)
 
 
 def _check_world(planned: int, actual: int) -> None:

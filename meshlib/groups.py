@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from meshlib.errors import MeshError, NotInMesh, UnknownAxis
 from meshlib.rank_text import names_text, rank_list_text
+from meshlib.timeouts import as_timedelta
 from meshlib.torch_private import (
     create_group,
     default_group,
@@ -35,19 +36,6 @@ class GroupSettings:
     def effective_timeout(self) -> timedelta | None:
         """The timeout given, else the one in the options."""
         return self.timeout if self.timeout is not None else getattr(self.options, "_timeout", None)
-
-
-def as_timedelta(timeout: timedelta | float | None) -> timedelta | None:
-    """A timeout from a timedelta or from seconds."""
-    if timeout is None or isinstance(timeout, timedelta):
-        length = timeout
-    elif isinstance(timeout, int | float) and not isinstance(timeout, bool):
-        length = timedelta(seconds=timeout)
-    else:
-        raise MeshError(f"timeout must be a timedelta or seconds, got {timeout!r}")
-    if length is not None and length <= timedelta(0):
-        raise MeshError(f"timeout must be above 0, got {timeout!r}")
-    return length
 
 
 class GroupOptions:

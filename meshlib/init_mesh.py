@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from meshlib.errors import MeshError
+from meshlib.errors import MeshError, TopologyError
 from meshlib.grid import Grid
 from meshlib.offline import OfflineMesh, mesh_on_grid
 from meshlib.process_group import has_process_group
 from meshlib.shapes import check_covers_world, checked_names, checked_rank_list, checked_shape
+from meshlib.timeouts import as_timedelta
 
 if TYPE_CHECKING:
     from meshlib.live import LiveMesh
@@ -33,7 +34,8 @@ def init_device_mesh(
     With a process group it is a live torch ``DeviceMesh``, made by all its members at the same time; a rank
     that isn't a member may make it too and gets a mesh that says so. With ``init_backend=False``, or where
     there is no process group, it is an ``OfflineMesh``: nothing is started, no environment variable is
-    needed.
+    needed. Without ``rank_list`` the shape has to cover the world: the process group's, or ``WORLD_SIZE``
+    where a launcher has set it.
 
     ``timeout`` (a timedelta or seconds) and ``options`` hold for each of its groups, as in
     ``MeshContext.build_meshes``. Shapes, names and ranks that make no mesh are a ``TopologyError``; members
@@ -43,8 +45,12 @@ def init_device_mesh(
         raise MeshError(
             f"device_type must be a type without an index, such as 'cpu' or 'cuda', got {device_type!r}"
         )
+    if not (init_backend and has_process_group()):
+        as_timedelta(timeout)
     if not has_process_group():
-        return _offline(mesh_shape, mesh_dim_names, rank_list, None, "")
+        launched = _launched_world() if rank_list is None else None
+        source = "" if launched is None else _source(launched)
+        return _offline(mesh_shape, mesh_dim_names, rank_list, launched, source)
     import torch.distributed as dist
 
     world_size = dist.get_world_size()
@@ -66,10 +72,25 @@ def _checked(
     return shape, names, range(math.prod(shape))
 
 
+def _launched_world() -> int | None:
+    """The world size in the environment, where there is one."""
+    text = os.environ.get("WORLD_SIZE", "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise TopologyError(
+            f"WORLD_SIZE={text!r} in the environment must be a whole number of at least 1; set it right, "
+            "unset it, or give rank_list="
+        )
+    return int(text)
+
+
 def _source(world_size: int) -> str:
     """What set the world size."""
-    launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else "the launcher's environment"
-    if os.environ.get("WORLD_SIZE") == str(world_size):
+    launcher = (
+        "torchrun in the environment" if "TORCHELASTIC_RUN_ID" in os.environ else "the launcher's environment"
+    )
+    if os.environ.get("WORLD_SIZE", "").strip() == str(world_size):
         return f"world size {world_size}, set by {launcher}: WORLD_SIZE={world_size}"
     return f"world size {world_size}, set by the argument of init_process_group"
 
@@ -85,7 +106,7 @@ def _live(
     import torch.distributed as dist
 
     from meshlib.binding import bind_ranks, world_round
-    from meshlib.groups import GroupOptions, as_timedelta
+    from meshlib.groups import GroupOptions
 
     world_size = dist.get_world_size()
     try:

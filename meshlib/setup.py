@@ -45,7 +45,8 @@ def build_distributed_setup(
     """A setup with a bound mesh context; every rank of the world calls it.
 
     ``accelerator`` is an object or a mapping that holds ``tp_size, cp_size, pp_size, ep_size`` (1 where it
-    has none), ``sequence_parallel`` and ``loss_parallel`` (False). Without a process group the meshes are
+    has none), ``sequence_parallel`` and ``loss_parallel`` (False; text such as
+    ``"false"`` is refused). Without a process group the meshes are
     offline ones.
     """
     if accelerator is None or isinstance(accelerator, str | int | float):
@@ -54,7 +55,7 @@ def build_distributed_setup(
             f"got {accelerator!r}"
         )
     settings: dict[str, Any] = {name: _read(accelerator, name, 1) for name in _SIZES}
-    settings.update({name: bool(_read(accelerator, name, False)) for name in _FLAGS})
+    settings.update({name: _read(accelerator, name, False) for name in _FLAGS})
     context = MeshContext(
         dp_replicate_size=dp_replicate_size,
         dp_shard_size=dp_shard_size,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch.distributed as dist
 from cases import ranks_of
@@ -224,8 +226,6 @@ def test_fsdp_axes_that_are_unevenly_spaced(on_every_rank):
 
 @pytest.mark.parametrize("as_mapping", [True, False])
 def test_distributed_setup(on_every_rank, as_mapping):
-    from types import SimpleNamespace
-
     settings = {"tp_size": 2, "ep_size": 2, "cp_size": 1, "pp_size": 1, "sequence_parallel": True}
 
     def check(ctx):
@@ -258,6 +258,20 @@ def test_distributed_setup_offline():
         build_distributed_setup({"pp_size": 3}, dp_shard_size=None, dp_replicate_size=None, world_size=8)
     with pytest.raises(TopologyError, match="accelerator"):
         build_distributed_setup(None, dp_shard_size=1, dp_replicate_size=1, world_size=1)
+
+
+@pytest.mark.parametrize("name", ["sequence_parallel", "loss_parallel"])
+@pytest.mark.parametrize("value", ["false", "True", 1, 0])
+def test_flags_are_true_or_false(name, value):
+    sizes = {"dp_shard_size": None, "dp_replicate_size": None, "world_size": 2}
+    for build in (
+        lambda: build_distributed_setup({name: value}, **sizes),
+        lambda: build_distributed_setup(SimpleNamespace(**{name: value}), **sizes),
+        lambda: build_mesh_context("dp=2", offline=True, **{name: value}),
+    ):
+        with pytest.raises(TopologyError, match=f"{name} must be True or False, got {value!r}"):
+            build()
+    assert build_distributed_setup({name: None}, **sizes).mesh_context.sequence_parallel is False
 
 
 def test_no_process_group():

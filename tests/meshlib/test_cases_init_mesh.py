@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy
 import pytest
 import torch.distributed as dist
 from cases import refusal
 
-from meshlib import NotInMesh, OfflineMesh, PlanDisagreement, TopologyError, init_device_mesh
+from meshlib import (
+    MeshContext,
+    NotInMesh,
+    OfflineMesh,
+    PlanDisagreement,
+    TopologyError,
+    build_mesh_context,
+    init_device_mesh,
+)
 from meshlib.live import LiveMesh
 
 NAMES = ("dp", "tp")
@@ -178,3 +188,30 @@ def test_offline_rank_list():
     assert mesh.groups("tp") == ((4, 5), (6, 7))
     assert mesh.groups("dp") == ((4, 6), (5, 7))
     assert mesh["dp"].rank_list == (4, 6)
+
+
+@pytest.mark.parametrize("init_backend", [True, False])
+@pytest.mark.parametrize(
+    ("world_size", "shape", "fragments"),
+    [
+        ("8", (1, 4), ["covers 4 of 8 ranks", "missing 4 to 7", "(2, 4)", "rank_list"]),
+        ("4", (3, 3), ["needs 9", "has 4", "WORLD_SIZE=4", "environment"]),
+        ("eight", (2, 2), ["WORLD_SIZE='eight'", "whole number"]),
+        ("0", (2, 2), ["WORLD_SIZE='0'", "at least 1"]),
+    ],
+)
+def test_offline_shape_covers_the_launched_world__MESH_73_74(
+    monkeypatch, world_size, shape, fragments, init_backend
+):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    error = refusal(lambda: init_device_mesh("cpu", shape, init_backend=init_backend), *fragments)
+    assert type(error) is TopologyError
+    assert init_device_mesh("cpu", (2,), rank_list=(1, 2)).rank_list == (1, 2)
+
+
+@pytest.mark.parametrize("timeout", [-1, 0, True, "30", float("nan"), float("inf"), timedelta(seconds=-1)])
+def test_wrong_timeouts_offline(timeout):
+    refusal(lambda: init_device_mesh("cpu", (2,), timeout=timeout), "timeout", repr(timeout))
+    refusal(lambda: MeshContext().build_meshes("cpu", 2, timeout=timeout), "timeout", repr(timeout))
+    refusal(lambda: build_mesh_context("dp=2", offline=True, timeout=timeout), "timeout", repr(timeout))

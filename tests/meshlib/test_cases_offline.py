@@ -40,7 +40,7 @@ def test_coordinates_without_a_process_group__MESH_81(device):
     assert not dist.is_initialized()
 
 
-@pytest.mark.parametrize("environment", [{}, {"RANK": "1", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
+@pytest.mark.parametrize("environment", [{}, {"RANK": "1", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "4"}])
 def test_no_process_group_is_started__MESH_82(environment, monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)

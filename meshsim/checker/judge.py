@@ -233,7 +233,7 @@ def _verdict(case: _Case, head: Finding, warnings: list[Finding], also: list[Fin
 
 
 def _tell_handled(case: _Case, verdict: Verdict) -> Verdict:
-    """A rank that communicates in a ``finally`` or ``except`` has an exception to tell of, often the cause."""
+    """A rank that communicates in a ``finally`` or ``except`` has an exception to tell of."""
     for rank in (*verdict.ranks, *verdict.waiting):
         report = case.ranks[rank]
         if report.state is RankState.BLOCKED and report.failure is not None:

@@ -72,6 +72,12 @@ def spellings(name: str, views: Mapping[str, tuple[str, ...]]) -> dict[str, tupl
     return found
 
 
+def base_axis(name: str, axes: tuple[str, ...]) -> str | None:
+    """The one axis of a view that a name stands for; None where it is none, or several."""
+    base = spellings(name, {"": axes}).get("", ())
+    return base[0] if len(base) == 1 else None
+
+
 def places_in(
     names: tuple[str, ...], views: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, tuple[int, ...]] | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshlib.errors import Problem, TopologyError, topology_error
-from meshlib.integers import exact_int
+from meshlib.integers import exact_int, meant_size
+from meshlib.rank_text import closest_name, did_you_mean, names_text
 from meshlib.size_rules import (
     DEFAULTS_TO_ONE,
     EP_SCOPES,
@@ -118,7 +119,9 @@ class ParallelDims:
             unknown = sorted(set(map(str, dims)) - {f"{axis}_size" for axis in SIZE_AXES})
             if unknown:
                 known = ", ".join(f"{axis}_size" for axis in SIZE_AXES)
-                raise TopologyError(f"unknown sizes {', '.join(unknown)}; known are {known}")
+                near = closest_name(unknown[0], SIZE_AXES)
+                hint = f": did you mean {near}_size?" if near else ""
+                raise TopologyError(f"unknown sizes {', '.join(unknown)}{hint}; known are {known}")
             return cls(**dims)
         raise TopologyError(
             f"sizes must be ParallelDims or text such as 'dp=2,tp=2', not {type(dims).__name__}: {dims!r}"
@@ -149,7 +152,8 @@ def _read_text(text: Any) -> tuple[dict[str, Any], list[Problem]]:
             continue
         axis, size = match[1], int(match[2])
         if axis not in values:
-            problems.append(Problem("", f"unknown axis {axis!r}; known are {', '.join(SIZE_AXES)}"))
+            hint = did_you_mean(axis, SIZE_AXES)
+            problems.append(Problem("", f"unknown axis {axis!r}{hint}; known are {names_text(SIZE_AXES)}"))
         elif axis in seen:
             problems.append(Problem(axis, "is given twice", fix=f"one {axis}="))
         else:
@@ -158,10 +162,15 @@ def _read_text(text: Any) -> tuple[dict[str, Any], list[Problem]]:
     return values, problems
 
 
+_SEPARATED = re.compile(r"{0}(?:[\s;:|/&+*]+{0})+".format(r"[A-Za-z_]\w*\s*=\s*[+-]?\d+"), re.ASCII)
+
+
 def _unreadable(part: str) -> Problem:
-    name, _, value = part.partition("=")
-    if name.strip() in SIZE_AXES and value.strip():
-        return Problem(
-            name.strip(), f"must be a whole number, got {value.strip()!r}", fix=f"{name.strip()}=1"
-        )
-    return Problem("", f"can't read {part.strip()!r}; write axis=size, such as tp=2")
+    text = part.strip()
+    if _SEPARATED.fullmatch(text):
+        sizes = [f"{match[1]}={match[2]}" for match in _PART.finditer(text)]
+        return Problem("", f"can't read {text!r}: separate sizes by commas", fix=",".join(sizes))
+    name, _, value = (side.strip() for side in text.partition("="))
+    if name in SIZE_AXES and value:
+        return Problem(name, f"must be a whole number, got {value!r}", fix=f"{name}={meant_size(value)}")
+    return Problem("", f"can't read {text!r}; write axis=size, such as tp=2")

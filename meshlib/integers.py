@@ -23,6 +23,15 @@ def exact_int(value: Any) -> int | None:
         return None
 
 
+def meant_size(value: Any) -> int:
+    """The size to suggest in place of a wrong one: 2 for ``2.0`` and ``"2"``, 1 where nothing is near."""
+    try:
+        number = 0 if isinstance(value, bool) else int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        number = 0
+    return max(number, 1)
+
+
 def checked_rank(rank: Any, world_size: int) -> int:
     """``rank`` as an int from 0 to ``world_size - 1``."""
     number = exact_int(rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from meshlib.axes import DENSE_AXES
@@ -20,6 +20,8 @@ def checked_order(order: Sequence[str] | None, sizes: Mapping[str, Any]) -> tupl
             f"order must be a tuple of axis names, {example}, not the text {order!r}; "
             "for Megatron's text use MeshPlan.order_from_megatron"
         )
+    if not isinstance(order, Iterable):
+        raise TopologyError(f"order must be a tuple of axis names, {example}, got {order!r}")
     names = tuple(order)
     unknown = [name for name in names if name not in DENSE_AXES]
     if unknown:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from meshlib.axes import DENSE_AXES, DERIVED_AXES, built_in_places, places_in, spellings
+from meshlib.axes import DENSE_AXES, DERIVED_AXES, base_axis, built_in_places, places_in, spellings
 from meshlib.dims import ParallelDims, checked_world_size
 from meshlib.errors import MeshError, TopologyError, UnknownAxis
 from meshlib.integers import checked_rank, exact_int
 from meshlib.order import checked_order, order_from_megatron
-from meshlib.rank_text import names_text
+from meshlib.rank_text import did_you_mean, names_text
 from meshlib.view_check import check_views, read_views
 from meshlib.views import DenseView, FsdpView, RowMajorView, View, expert_view
 
@@ -52,15 +52,15 @@ class MeshPlan:
         *,
         order: Sequence[str] | None = None,
         ep_scope: str = "stage",
-        views: Mapping[str, Iterable[tuple[str, int]]] | None = None,
+        views: Mapping[str, Mapping[str, int] | Iterable[tuple[str, int]]] | None = None,
         node_size: int | None = None,
     ) -> MeshPlan:
         """The plan of sizes (``ParallelDims`` or topology text) for a world.
 
         ``order`` is the rank order of ``pp, dp, cp, tp``, outermost first; axes of size 1 can be left out.
-        ``ep_scope`` is ``"stage"`` or ``"replica"``. ``views`` maps a name to ``((axis, size), ...)``,
-        outermost first: a further factorisation of the whole world. ``node_size`` is the number of ranks of
-        a machine.
+        ``ep_scope`` is ``"stage"`` or ``"replica"``. ``views`` maps a name to ``((axis, size), ...)`` or
+        ``{axis: size, ...}``, outermost first: a further factorisation of the whole world. ``node_size`` is
+        the number of ranks of a machine.
 
         Raises ``TopologyError`` with every problem of the sizes, or with both group lists where two views
         give one axis name to different groups.
@@ -135,9 +135,13 @@ class MeshPlan:
         return dict(zip(of.axes, of.digits(self._rank(rank)), strict=True))
 
     def rank(self, view: str = "dense", **coordinate: int) -> int:
-        """The rank at a coordinate; axes of size 1 can be left out. The inverse of :meth:`coordinate`."""
+        """The rank at a coordinate; axes of size 1 can be left out. The inverse of :meth:`coordinate`.
+
+        An axis goes by its other names too, where they mean one axis of the view: ``fsdp`` for
+        ``fsdp_shard``.
+        """
         of = self._view(view)
-        self._check_coordinate(view, of, coordinate)
+        coordinate = self._checked_coordinate(view, of, coordinate)
         missing = [a for a, s in zip(of.axes, of.shape, strict=True) if s > 1 and a not in coordinate]
         if missing:
             example = ", ".join(f"{axis}=0" for axis in missing)
@@ -145,14 +149,14 @@ class MeshPlan:
                 f"a rank of the {view} view ({names_text(of.axes)}) needs {names_text(missing)} too, "
                 f"such as {example}"
             )
-        return of.rank_of(tuple(int(coordinate.get(axis, 0)) for axis in of.axes))
+        return of.rank_of(tuple(coordinate.get(axis, 0) for axis in of.axes))
 
     def ranks(self, view: str = "dense", **coordinate: int) -> tuple[int, ...]:
         """All ranks with these coordinates, ascending: ``plan.ranks(pp=0, dp=1)``."""
         of = self._view(view)
-        self._check_coordinate(view, of, coordinate)
+        coordinate = self._checked_coordinate(view, of, coordinate)
         free = tuple(place for place, axis in enumerate(of.axes) if axis not in coordinate)
-        fixed = of.rank_of(tuple(int(coordinate.get(axis, 0)) for axis in of.axes))
+        fixed = of.rank_of(tuple(coordinate.get(axis, 0) for axis in of.axes))
         return of.group(free, fixed)
 
     def local_rank(self, axis: str | Sequence[str], rank: int) -> int:
@@ -277,6 +281,8 @@ class MeshPlan:
         """What differs between two plans, a line each; empty when they are equal."""
         from meshlib.describe import diff
 
+        if not isinstance(other, MeshPlan):
+            raise MeshError(f"a plan is compared with another MeshPlan, not with {other!r}")
         return diff(self, other)
 
     def __str__(self) -> str:
@@ -362,7 +368,8 @@ class MeshPlan:
         unknown = [name for name in names if not spelled[name]]
         if unknown:
             listed = names_text(map(repr, unknown))
-            raise UnknownAxis(f"unknown axis {listed}; known are {names_text(self.known_axes)}")
+            hint = did_you_mean(unknown[0], self.known_axes)
+            raise UnknownAxis(f"unknown axis {listed}{hint}; known are {names_text(self.known_axes)}")
         found = places_in(names, views)
         if found:
             return self._views[found[0]], found[1]
@@ -377,18 +384,28 @@ class MeshPlan:
         base = [axis for view in self._views.values() for axis in view.axes]
         return tuple(dict.fromkeys([*base, *DERIVED_AXES]))
 
-    def _check_coordinate(self, name: str, view: View, coordinate: Mapping[str, int]) -> None:
+    def _checked_coordinate(self, name: str, view: View, coordinate: Mapping[str, int]) -> dict[str, int]:
+        """Numbers by the view's own axis names."""
+        checked: dict[str, int] = {}
         for axis, value in coordinate.items():
-            if axis not in view.axes:
-                homes = [other for other, of in self._views.items() if axis in of.axes]
+            base = base_axis(axis, view.axes)
+            if base is None:
+                homes = [other for other, of in self._views.items() if base_axis(axis, of.axes)]
                 hint = f'; the {homes[0]} view has it: pass view="{homes[0]}"' if homes else ""
+                several = spellings(axis, {name: view.axes}).get(name, ())
+                if several:
+                    hint = f"; it stands for {names_text(several)}: name these"
                 raise MeshError(f"{axis} isn't in the {name} view, which has {names_text(view.axes)}{hint}")
-            size = view.shape[view.axes.index(axis)]
+            if base in checked:
+                raise MeshError(f"{base} is given twice, by two of its names; name it once")
+            size = view.shape[view.axes.index(base)]
             number = exact_int(value)
             if number is None or not 0 <= number < size:
                 raise MeshError(
                     f"{axis}={value!r} is out of range: {axis} has size {size}, coordinates 0 to {size - 1}"
                 )
+            checked[base] = number
+        return checked
 
 
 def _axis_names(axes: Any) -> tuple[str, ...]:

@@ -36,6 +36,10 @@ def plan_from_json(cls: type[MeshPlan], data: Mapping[str, Any] | str) -> MeshPl
     missing = [key for key in _KEYS if key not in data]
     if missing:
         raise MeshError(f"not a plan: {', '.join(missing)} missing")
+    if not isinstance(data["sizes"], Mapping):
+        raise MeshError(
+            f"not a plan: sizes must be a dictionary such as {{'dp': 2, 'tp': 4}}, got {data['sizes']!r}"
+        )
     plan = cls.build(
         ParallelDims.of({f"{axis}_size": size for axis, size in data["sizes"].items()}),
         data["world_size"],

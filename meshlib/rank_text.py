@@ -43,3 +43,17 @@ def subject_of_ranks(ranks: Sequence[int]) -> str:
 def names_text(names: Iterable[str]) -> str:
     """``dp, cp, tp``."""
     return ", ".join(names)
+
+
+def closest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that somebody probably meant; ``dp_size`` is meant as ``dp``."""
+    from difflib import get_close_matches  # only for error messages
+
+    near = get_close_matches(name.lower().removesuffix("_size"), list(known), 1)
+    return near[0] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``: did you mean tp?``, or nothing where no name is near."""
+    near = closest_name(name, known)
+    return f": did you mean {near}?" if near else ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshlib.errors import Problem
-from meshlib.integers import divisors, exact_int, nearest, product_text, remainder_text
+from meshlib.integers import divisors, exact_int, meant_size, nearest, product_text, remainder_text
 
 SIZE_AXES = ("dp", "dp_replicate", "dp_shard", "cp", "tp", "pp", "ep", "edp_shard")
 """The axes whose sizes can be asked for, in the order of topology text."""
@@ -35,7 +35,8 @@ def read_sizes(values: Mapping[str, Any]) -> tuple[Sizes, list[Problem]]:
         size = exact_int(value)
         if size is None:
             kind = type(value).__name__
-            problems.append(Problem(axis, f"must be a whole number, got {value!r} ({kind})", fix=f"{axis}=1"))
+            reason = f"must be a whole number, got {value!r} ({kind})"
+            problems.append(Problem(axis, reason, fix=f"{axis}={meant_size(value)}"))
         elif size < 1 and size != INFERRED:
             reason = f"must be at least 1 (or -1: inferred), got {size}"
             problems.append(Problem(axis, reason, fix=f"{axis}=1, or leave it unset"))

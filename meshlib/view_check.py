@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from meshlib.axes import BUILT_IN_VIEWS, DERIVED_AXES
 from meshlib.errors import Problem, TopologyError, topology_error
 from meshlib.integers import exact_int, product_text
-from meshlib.rank_text import groups_text, names_text
+from meshlib.rank_text import groups_text, names_text, rank_list_text
 
 if TYPE_CHECKING:
     from meshlib.plan import MeshPlan
     from meshlib.views import View
 
 _FORM = 'views={"name": (("outer_axis", 2), ("inner_axis", 4))}'
+_SMALL_WORLD = 32
+_SHOWN_GROUPS = 3
+_SHOWN_RANKS = 16
 
 
 def read_views(
-    views: Mapping[str, Iterable[tuple[str, int]]] | None, world_size: int
+    views: Mapping[str, Mapping[str, int] | Iterable[tuple[str, int]]] | None, world_size: int
 ) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
     """Checked views, each a factorisation of the whole world. A ``TopologyError`` names every problem."""
     if views is None:
@@ -88,27 +92,37 @@ def check_views(plan: MeshPlan) -> None:
         view = plan._view(view_name)
         for place, axis in enumerate(view.axes):
             first = homes.setdefault(axis, (view_name, view, (place,)))
-            if first[1] is not view and not _same_groups(first[1], first[2], view, (place,), plan.world_size):
-                mine = groups_text(_groups(view, (place,), plan.world_size))
-                theirs = groups_text(_groups(first[1], first[2], plan.world_size))
+            if first[1] is view:
+                continue
+            differs = _first_difference(first[1], first[2], view, (place,), plan.world_size)
+            if differs is not None:
+                mine = _groups_from(differs, view, (place,), plan.world_size)
+                theirs = _groups_from(differs, first[1], first[2], plan.world_size)
                 reason = f"its groups are {theirs} in the {first[0]} view, but {mine} in view {view_name!r}"
                 problems.append(Problem(axis, reason, fix=f"another name for the axis in {view_name!r}"))
     if problems:
         raise topology_error(problems, "views disagree")
 
 
-def _same_groups(
+def _first_difference(
     one: View, one_places: tuple[int, ...], other: View, other_places: tuple[int, ...], world_size: int
-) -> bool:
+) -> int | None:
+    """The lowest rank whose groups differ; None where all groups are equal."""
     size = math.prod(one.shape[place] for place in one_places)
     if size != math.prod(other.shape[place] for place in other_places):
-        return False
-    return all(
-        one.group(one_places, rank) == other.group(other_places, rank)
-        for rank in range(world_size)
-        if one.first(one_places, rank) == rank
-    )
+        return 0
+    ranks = (rank for rank in range(world_size) if one.first(one_places, rank) == rank)
+    return next((r for r in ranks if one.group(one_places, r) != other.group(other_places, r)), None)
 
 
-def _groups(view: View, places: tuple[int, ...], world_size: int) -> list[tuple[int, ...]]:
-    return [view.group(places, rank) for rank in range(world_size) if view.first(places, rank) == rank]
+def _groups_from(rank: int, view: View, places: tuple[int, ...], world_size: int) -> str:
+    """All groups of a small world; of a large one a few, from that of ``rank`` on."""
+    small = world_size <= _SMALL_WORLD
+    firsts = (r for r in range(0 if small else view.first(places, rank), world_size))
+    groups = (view.group(places, r) for r in firsts if view.first(places, r) == r)
+    if small:
+        return groups_text(list(groups))
+    count = world_size // math.prod(view.shape[place] for place in places)
+    shown = list(islice(groups, _SHOWN_GROUPS))
+    text = " ".join(rank_list_text(group, _SHOWN_RANKS) for group in shown)
+    return text if count == len(shown) else f"{text} ... ({count} groups)"

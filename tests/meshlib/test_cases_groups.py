@@ -384,3 +384,49 @@ def test_orders_from_megatron(text, order):
 @pytest.mark.parametrize("text", ["tp-xp", "tp-tp-dp", "", "tp,dp", None])
 def test_orders_that_are_not_megatrons(text):
     refusal(lambda: MeshPlan.order_from_megatron(text), "tp-cp-ep-dp-pp")
+
+
+@pytest.mark.parametrize(
+    ("view", "alias", "axis"),
+    [
+        ("fsdp", "fsdp", "fsdp_shard"),
+        ("fsdp", "dp_shard", "fsdp_shard"),
+        ("fsdp", "dp_replicate", "fsdp_replicate"),
+        ("dense", "batch", "dp"),
+        ("expert", "ep_shard", "edp_shard"),
+    ],
+)
+def test_coordinates_by_other_names_of_an_axis(view, alias, axis):
+    plan = plan_of("W16 dp=4,dp_replicate=2,tp=2,pp=2,ep=2,edp_shard=2")
+    for rank in range(16):
+        place = plan.coordinate(rank, view)
+        named = {alias if name == axis else name: number for name, number in place.items()}
+        assert plan.rank(view=view, **named) == rank
+    assert plan.ranks(view, **{alias: 1}) == plan.ranks(view, **{axis: 1})
+    refusal(lambda: plan.rank(view=view, **{alias: 1, axis: 1}), axis, "twice")
+    refusal(lambda: plan.rank(view=view, **{alias: 7}), f"{alias}=7", "out of range")
+
+
+def test_names_of_several_axes_are_no_coordinate():
+    plan = plan_of("W8 tp=2,pp=2,ep=2")
+    refusal(lambda: plan.rank(dp_cp=1), "dp_cp", "dp, cp")
+    refusal(lambda: plan.rank(dp_shard=1), "dp_shard", 'view="fsdp"')
+    refusal(lambda: plan.rank(nope=1), "nope", "pp, dp, cp, tp")
+
+
+def test_views_as_mappings():
+    pairs = {"x": (("a", 2), ("b", 4))}
+    plan = plan_of("W8 ", views={"x": {"a": 2, "b": 4}})
+    assert plan == plan_of("W8 ", views=pairs)
+    assert plan.groups("a") == ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+def test_a_refused_view_of_a_large_world_shows_a_few_groups():
+    # Outermost of two, pp joins rank r to rank r + 32768; innermost, to its neighbour.
+    world = 65536
+    error = refusal(
+        lambda: MeshPlan.build("pp=2", world, views={"x": {"a": world // 2, "pp": 2}}),
+        "[0, 32768] [1, 32769] [2, 32770] ... (32768 groups)",
+        "[0, 1] [2, 3] [4, 5] ... (32768 groups)",
+    )
+    assert len(str(error)) < 400

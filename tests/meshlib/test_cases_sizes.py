@@ -61,6 +61,12 @@ REFUSED = [
     ("MESH-23 twice", "W8 tp=2,tp=4", ["tp", "twice"]),
     ("no number", "W8 tp=two", ["tp", "'two'"]),
     ("no pair", "W8 tp", ["'tp'", "axis=size"]),
+    ("semicolon", "W8 dp=2;tp=2", ["separate sizes by commas", "try dp=2,tp=2"]),
+    ("spaces", "W8 dp=2 tp=2  pp=2", ["separate sizes by commas", "try dp=2,tp=2,pp=2"]),
+    ("a float", "W8 dp=2.0", ["'2.0'", "try dp=2"]),
+    ("a near axis", "W8 tpp=2", ["'tpp'", "did you mean tp?", "known are dp,"]),
+    ("a field's name", "W8 dp_size=2", ["'dp_size'", "did you mean dp?"]),
+    ("upper case", "W8 TP=2", ["'TP'", "did you mean tp?"]),
     ("stray comma", "W8 tp=2,", ["can't read ''"]),
     ("ep", "W8 ep=3", ["dp * cp * tp = 8", "8 % 3", "valid ep: 1, 2, 4, 8"]),
     ("ep beside edp_shard", "W8 ep=4,edp_shard=3", ["ep * edp_shard = 12 (4 * 3)", "8 % 12"]),
@@ -281,3 +287,11 @@ def test_a_given_edp_shard_stays_under_every_scope():
 def test_the_suggested_expert_sizes_fit(options, fix):
     refusal(lambda: MeshPlan.build("tp=2,dp=2,ep=3,edp_shard=3", 4, **options), fix)
     assert MeshPlan.build("tp=2,dp=2," + fix.removeprefix("try "), 4, **options).size("ep") == 2
+
+
+def test_suggestions_for_python_values():
+    for value in (2.0, "2", numpy.float64(2)):
+        refusal(lambda value=value: ParallelDims(tp_size=value), "try tp=2")
+    for value in (True, "two", 0.5, float("inf"), [2]):
+        refusal(lambda value=value: ParallelDims(tp_size=value), "try tp=1")
+    refusal(lambda: ParallelDims.of({"tpp_size": 2}), "tpp_size", "did you mean tp_size?")

@@ -146,3 +146,14 @@ def test_large_worlds_answer_without_listing_ranks():
     assert plan.axis_of(plan.group("cp", rank)) == "cp"
     assert not plan.crosses_nodes("tp")
     assert plan.crosses_nodes("cp")
+
+
+def test_wrong_arguments_are_errors_of_meshlib():
+    plan = plan_of("W8 tp=2")
+    refusal(lambda: MeshPlan.build("tp=2", 8, order=5), "order", "5", '"pp", "dp", "cp", "tp"')
+    refusal(lambda: plan.diff(3), "MeshPlan", "3")
+    refusal(lambda: plan.group("tpp", 0), "did you mean tp?")
+    for key in ("world_size", "sizes", "order", "ep_scope", "views"):
+        for value in (5, [5], "x", {"x": 5}):
+            refusal(lambda key=key, value=value: MeshPlan.from_json({**plan.to_json(), key: value}))
+    refusal(lambda: MeshPlan.from_json({**plan.to_json(), "sizes": None}), "sizes", "None")

@@ -74,7 +74,8 @@ def _views(plan: MeshPlan) -> str:
         )
         for view in plan.views
     ]
-    return aligned(("view", "axes, outermost first"), rows)
+    order = f"rank order, outermost first: {', '.join(plan.order)}"
+    return f"{aligned(('view', 'axes'), rows)}\n{order}"
 
 
 def _grid(plan: MeshPlan) -> str:

@@ -36,6 +36,10 @@ def test_json_is_the_whole_output(call: Call) -> None:
     assert json.loads(call("show", "dp=2,tp=2", "--json", "--rank", "2").out)["groups"]["tp"] == [2, 3]
 
 
+def test_the_order_is_said(call: Call) -> None:
+    assert "rank order, outermost first: pp, cp, tp, dp" in call("show", "dp=2,tp=2", "--order", "tp,dp").out
+
+
 def test_an_order_changes_the_groups(call: Call) -> None:
     data = json.loads(call("show", "dp=2,tp=2", "--order", "tp,dp", "--json").out)
     assert data["groups"]["tp"] == [[0, 2], [1, 3]]

@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 # pytester forgets what an inner run in this process has imported, and torch can't be imported twice.
 for _package in ("checker", "compat", "pytest_plugin", "reports", "worlds.fake", "worlds.gloo"):
     _module = importlib.import_module(f"meshsim.{_package}")

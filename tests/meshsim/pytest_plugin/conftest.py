@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 WORLDS = ("fake", "gloo")
 
 

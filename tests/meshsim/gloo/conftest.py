@@ -51,6 +51,14 @@ def pool() -> Pool:
 
 
 @pytest.fixture
+def empty_pool(pool: Pool) -> Pool:
+    """The pool without the workers that earlier tests left idle: the next run's are the only ones."""
+    for worker in list(pool.workers):
+        pool.discard(worker)
+    return pool
+
+
+@pytest.fixture
 def program(tmp_path: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a Python program of its own from source text; ended with the test."""
     started: list[subprocess.Popen[str]] = []

@@ -122,11 +122,13 @@ def test_call_that_makes_gloo_abort_is_in_the_trace_of_the_dead_rank(run: Any) -
     assert mine == ["all_reduce"]
 
 
-def test_start_up_has_a_deadline_of_its_own(run: Any, monkeypatch: pytest.MonkeyPatch, pool: Any) -> None:
+def test_start_up_has_a_deadline_of_its_own(
+    run: Any, monkeypatch: pytest.MonkeyPatch, empty_pool: Any
+) -> None:
     from meshsim.worlds.gloo import supervision
 
     run(lambda ctx: 1, 2)
-    stopped = [worker.pid for worker in pool.workers]
+    stopped = [worker.pid for worker in empty_pool.workers]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     monkeypatch.setattr(supervision, "TO_START", 0.5)

@@ -171,10 +171,10 @@ def test_every_rank_exiting_with_zero_is_no_pass(run: Any) -> None:
     assert states(report) == ["exited"] * 3
 
 
-def test_worker_that_never_reaches_the_scenario_is_no_pass(run: Any, pool: Any) -> None:
+def test_worker_that_never_reaches_the_scenario_is_no_pass(run: Any, empty_pool: Any) -> None:
     """HARN-05: a worker killed while it was idle is replaced; one killed at its start fails the run."""
     run(lambda ctx: 1, 2)
-    victims = [worker for worker in pool.workers if worker.pid is not None]
+    victims = [worker for worker in empty_pool.workers if worker.pid is not None]
     for worker in victims:
         os.kill(worker.pid, signal.SIGKILL)
     after = states(run(lambda ctx: 1, 2))

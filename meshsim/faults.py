@@ -3,7 +3,8 @@
 A fault is an address, an action and a place: which ranks, what happens, and at which of their calls.
 The address is ``rank=3`` or mesh coordinates (``tp=1``, ``dp=0,tp=1``); the place is an operation's name
 or ``*``, and ``#n`` for the n-th such call of the rank, counted from 1. Without ``#n`` a delay happens
-at every such call, everything else at the first.
+at every such call, everything else at the first. ``bitflip`` and ``nan`` need a call to which the rank gives
+a tensor. A call that several faults address gets the first of them that is no delay.
 """
 
 from __future__ import annotations
@@ -25,12 +26,18 @@ ACTIONS = ("crash", "raise", "hang", "skip", "delay", "duplicate", "bitflip", "n
 ``InjectedFault``, never returns, is left out, comes late by so many seconds, is made twice, or goes out
 with one bit of the input inverted, or with one element set to NaN (the dtype's largest value in integers)."""
 
+DAMAGING = frozenset({"bitflip", "nan"})
+"""Actions that need a tensor."""
+
 FAULT_NOTE = "fault: "
 """How the note of an event begins at which a fault fired; the fault's text follows."""
 
 _FORM = re.compile(
     r"(?P<address>[^:@#]+):(?P<action>[^@#=]+)(?:=(?P<seconds>[^@#]*))?@(?P<op>[^@#]+)(?:#(?P<count>[^@#]*))?"
 )
+_NEVER_FIRES_AT = frozenset({"new_group", "split_group"})
+# isend and send look the same to a process group.
+_RECORDED_AS = {"isend": "send", "irecv": "recv"}
 _EXAMPLE = "the form is rank=3:crash@all_reduce#5 or tp=1:delay=0.5@*"
 
 
@@ -84,6 +91,12 @@ class Fault:
             return self.address[0][1] == rank
         return all(_coordinate(plan, axis, rank) == at for axis, at in self.address)
 
+    def matches_call(self, event: TraceEvent) -> bool:
+        """Whether the call counts for this fault. meshsim's own calls don't, nor does creating a group."""
+        if event.internal or event.op in _NEVER_FIRES_AT or event.op.startswith("store"):
+            return False
+        return self.op in ("*", event.op) or _RECORDED_AS.get(self.op) == event.op
+
     def check(self, plan: MeshPlan) -> None:
         """Refuse an address that names no rank of the plan."""
         for name, value in self.address:
@@ -106,6 +119,8 @@ class Fault:
             return "a delay needs its seconds, and nothing else takes any: delay=0.5"
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds >= 0):
             return f"a delay takes a finite number of seconds from 0 on, got {self.seconds:g}"
+        if self.op in _NEVER_FIRES_AT:
+            return f"faults don't fire at {self.op}; name a collective, send or recv, or *"
         if self.op != "*" and not re.fullmatch(r"\w+", self.op):
             return f"{self.op!r} is no operation's name; name one such as all_reduce, or *"
         return None
@@ -121,23 +136,25 @@ class FaultInjector:
     def __bool__(self) -> bool:
         return bool(self._faults)
 
-    def before(self, event: TraceEvent) -> Fault | None:
+    def before(self, event: TraceEvent, *, gives_tensor: bool = True) -> Fault | None:
         """The fault that fires at this call, noted in the event; None for a call that goes as written.
 
-        Call it once for each call, in the rank's order. meshsim's own calls don't count.
+        Call it once for each call, in the rank's order. ``gives_tensor``: the rank hands in data, which is
+        what ``bitflip`` and ``nan`` damage.
         """
-        if event.internal:
-            return None
-        fired = None
+        due = []
         for i, fault in enumerate(self._faults):
-            if fault.op not in ("*", event.op):
+            can_fire = gives_tensor or fault.action not in DAMAGING
+            if not fault.matches_call(event) or not (can_fire or fault.count):
                 continue
             self._seen[i] += 1
             every = fault.count is None and fault.action == "delay"
-            if fired is None and (every or self._seen[i] == (fault.count or 1)):
-                fired = fault
-        if fired is not None:
-            event.note = FAULT_NOTE + str(fired) + (f"; {event.note}" if event.note else "")
+            if can_fire and (every or self._seen[i] == (fault.count or 1)):
+                due.append(fault)
+        if not due:
+            return None
+        fired = next((fault for fault in due if fault.action != "delay"), due[0])
+        event.note = FAULT_NOTE + str(fired) + (f"; {event.note}" if event.note else "")
         return fired
 
 

@@ -147,7 +147,9 @@ def run_request(request: RunRequest, world: World, *, name: str = "", topology: 
     result.duration = report.duration
 
     def verdict() -> Verdict:
-        return judge(request.plan, report, backend=world.backend, profile=request.profile)
+        return judge(
+            request.plan, report, backend=world.backend, profile=request.profile, faults=request.faults
+        )
 
     conclude = getattr(world, "conclude", None)
     result.verdict = verdict() if conclude is None else conclude(report, verdict)

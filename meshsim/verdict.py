@@ -104,6 +104,9 @@ class VerdictKind(str, Enum):
     SHOULD_DIFFER = "should differ"
     """Data that must differ along an axis are equal."""
 
+    FAULT_NOT_FIRED = "fault not fired"
+    """A fault that the run was to have never came to its call, so nothing was tested by it."""
+
     NOT_RUN = "not run"
     """The scenario doesn't support the topology; the summary is the reason. Neither a pass nor a failure."""
 

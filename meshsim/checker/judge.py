@@ -10,6 +10,7 @@
 7. Hazards of a run that got through: groups created by members only or used in opposite order, calls without
    partner, works never waited for.
 
+Faults that never fired are warnings, whatever else is found.
 The first error or hazard heads; warnings go along. Where an injected fault fired, its rank is the culprit.
 """
 
@@ -31,6 +32,7 @@ from meshsim.checker.hazards import (
     lacking_on,
     tags_out_of_order,
 )
+from meshsim.checker.injected import never_fired
 from meshsim.checker.kinds import KINDS, severity_of
 from meshsim.checker.order import opposite_group_order, swapped_operations
 from meshsim.checker.replay import Replay, replay
@@ -45,14 +47,19 @@ if TYPE_CHECKING:
 
 
 def judge(
-    plan: MeshPlan | None, report: WorldReport, *, backend: str = "gloo", profile: str | None = None
+    plan: MeshPlan | None,
+    report: WorldReport,
+    *,
+    backend: str = "gloo",
+    profile: str | None = None,
+    faults: Sequence[Fault] = (),
 ) -> Verdict:
     """What came of a run on ``backend`` (``fake``, ``gloo``, ``nccl``, ``hccl``).
 
-    ``profile`` names another backend whose limits count as well. Pure: reads reports and traces and nothing
-    else, and takes time linear in the events.
+    ``profile`` names another backend whose limits count as well, ``faults`` are those that the run was to
+    have (with a plan). Pure: reads reports and traces and nothing else, and takes time linear in the events.
     """
-    case = _Case(plan, report, backend, profile)
+    case = _Case(plan, report, backend, profile, tuple(faults))
     head: Finding | None = None
     warnings: list[Finding] = []
     also: list[Finding] = []
@@ -81,6 +88,7 @@ class _Case:
     report: WorldReport
     backend: str
     profile: str | None
+    ordered_faults: tuple[Fault, ...] = ()
 
     @property
     def ranks(self) -> list[RankReport]:
@@ -116,6 +124,12 @@ class _Case:
         if self.faults:
             details["faults"] = [{"rank": rank, "fault": str(fault)} for rank, fault in self.faults]
         return details
+
+
+def _never_fired(case: _Case) -> list[Finding]:
+    if case.plan is None or not case.ordered_faults:
+        return []
+    return never_fired(case.ordered_faults, case.plan, [report.trace for report in case.ranks])
 
 
 def _world_findings(case: _Case) -> list[Finding]:
@@ -195,6 +209,7 @@ def _warnings(case: _Case) -> list[Finding]:
 
 
 _PRECEDENCE: tuple[Callable[[_Case], Sequence[Finding]], ...] = (
+    _never_fired,
     _world_findings,
     _lacking,
     _warnings,

@@ -279,6 +279,12 @@ _ROWS = (
         "Look for a rank-independent seed or index: each rank must draw or read its own part.",
     ),
     KindInfo(
+        _K.FAULT_NOT_FIRED,
+        "a fault that the run was to have never came to its call",
+        _P, _P, _P,
+        "Name an operation and a count that the rank comes to: the warning says which calls there were.",
+    ),
+    KindInfo(
         _K.NOT_RUN,
         "the scenario doesn't support the topology, so nothing was run",
         _P, _P, _P,

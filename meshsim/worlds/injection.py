@@ -29,7 +29,7 @@ class Injection:
 
     def before(self, call: Call) -> str | None:
         """Carry out what fires at this call. ``skip`` and ``duplicate`` are left to the caller, by name."""
-        fault = self._injector.before(call.event)
+        fault = self._injector.before(call.event, gives_tensor=_first_input(call) is not None)
         if fault is None:
             return None
         rank = call.event.rank
@@ -48,7 +48,7 @@ class Injection:
 
 def _damage(call: Call, fault: Fault) -> None:
     """Damage the first element that the rank sends, in its own tensor, as failing memory would."""
-    tensor = next((t for t in call.inputs if t.numel() and t.layout is torch.strided), None)
+    tensor = _first_input(call)
     if tensor is None:
         return
     with torch.inference_mode():
@@ -63,3 +63,7 @@ def _damage(call: Call, fault: Fault) -> None:
             first.logical_not_()
         else:
             first.fill_(torch.iinfo(tensor.dtype).max)
+
+
+def _first_input(call: Call) -> torch.Tensor | None:
+    return next((t for t in call.inputs if t.numel() and t.layout is torch.strided), None)

@@ -50,10 +50,15 @@ def test_a_delay_is_only_a_delay(backend):
 
 
 @pytest.mark.parametrize("backend", ["fake", "gloo"])
-def test_a_fault_that_never_fires_changes_nothing(backend):
-    result = meshsim.run(steps, "dp=2,tp=2", backend=backend, faults=["rank=1:crash@broadcast"], timeout=30)
+def test_a_fault_that_never_fires_is_a_warning(backend):
+    result = meshsim.run(
+        steps, "dp=2,tp=2", backend=backend, faults=["rank=1:crash@all_reduce#4"], timeout=30
+    )
     assert result.ok
-    assert not result.verdict.details
+    (warning,) = result.verdict.warnings
+    assert (warning.kind, warning.ranks) == (K.FAULT_NOT_FIRED, (1,))
+    assert "rank=1:crash@all_reduce#4 never fired" in warning.summary
+    assert "rank 1 made 3 all_reduce calls" in warning.summary
 
 
 @pytest.mark.parametrize("fault", ["rank=9:crash@*", "rank=1:crash", "tp=5:nan@*"])

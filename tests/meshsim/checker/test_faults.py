@@ -52,6 +52,7 @@ def test_spaces_are_forgiven():
         ("rank=1,tp=0:crash@*", "not both"),
         ("tp=1,tp=0:crash@*", "each of its axes once"),
         ("rank=1:crash@all reduce", "no operation's name"),
+        ("rank=1:crash@new_group", "don't fire at new_group; name a collective, send or recv, or *"),
     ],
 )
 def test_mistakes_are_named(text, says):
@@ -123,6 +124,27 @@ def test_our_own_calls_do_not_count():
 def test_every_fault_counts_for_itself():
     injector = FaultInjector([Fault.parse("rank=0:nan@*"), Fault.parse("rank=0:hang@*#2")], 0, PLAN)
     assert [str(injector.before(call(0)) or "") for _ in range(3)] == ["rank=0:nan@*", "rank=0:hang@*#2", ""]
+
+
+def test_a_delay_hides_no_other_fault():
+    faults = [Fault.parse(text) for text in ("rank=0:delay=1@*", "rank=0:crash@all_reduce#2")]
+    injector = FaultInjector(faults, 0, PLAN)
+    assert [str(injector.before(call(0))) for _ in range(3)] == [
+        "rank=0:delay=1@*",
+        "rank=0:crash@all_reduce#2",
+        "rank=0:delay=1@*",
+    ]
+
+
+def test_isend_is_a_send():
+    assert fires("rank=0:raise@isend#2", "send", "recv", "send") == [False, False, True]
+
+
+def test_damage_waits_for_a_call_with_data():
+    injector = FaultInjector([Fault.parse("rank=0:nan@*"), Fault.parse("rank=0:bitflip@*#1")], 0, PLAN)
+    assert injector.before(call(0, "barrier"), gives_tensor=False) is None
+    assert str(injector.before(call(0))) == "rank=0:nan@*"
+    assert injector.before(call(0)) is None
 
 
 def test_what_fired_is_noted_in_the_event():

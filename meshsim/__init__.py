@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from meshsim.pytest_plugin.rank_fixtures import rank_fixture
     from meshsim.recordings.running import ReplayResult, replay
     from meshsim.report import RankFailure, RankReport, RankState
+    from meshsim.reports.flight_recorder import write_flight_recorder
     from meshsim.result import RunResult
     from meshsim.runner import run
     from meshsim.sweeps import SweepResult, sweep
@@ -51,6 +52,7 @@ _PUBLIC = {
     "run": "meshsim.runner",
     "sweep": "meshsim.sweeps",
     "vote_skip": "meshsim.asserting",
+    "write_flight_recorder": "meshsim.reports.flight_recorder",
 }
 
 __all__ = [
@@ -81,6 +83,7 @@ __all__ = [
     "run",
     "sweep",
     "vote_skip",
+    "write_flight_recorder",
 ]
 
 

@@ -59,7 +59,8 @@ class TraceEvent:
     """Of send and recv; None on a recv from any source until it is matched."""
     tag: int = 0
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    """all_to_all_single: input and output split sizes, in elements of the first dimension."""
+    """all_to_all_single: input and output split sizes, in elements of the first dimension; all_to_all: the
+    number of elements of each tensor."""
     async_op: bool = False
     site: SourceLine | None = None
     names: tuple[str, ...] = ()

@@ -76,6 +76,13 @@ def run_command(
     trace_file: Annotated[
         str | None, typer.Option("--trace", help="write the calls of all ranks as a Chrome/Perfetto trace")
     ] = None,
+    flight_recorder: Annotated[
+        str | None,
+        typer.Option(
+            "--flight-recorder",
+            help="write Flight Recorder dumps into this folder, for torch's own analyser (torchfrtrace)",
+        ),
+    ] = None,
     junit_file: Annotated[str | None, typer.Option("--junit", help="write a JUnit XML file")] = None,
     report_file: Annotated[
         str | None,
@@ -120,6 +127,8 @@ def run_command(
         raise UsageError("no topology of these axes fits any of these world sizes")
     if record is not None:
         options["record"] = _only_run(record, sum(map(len, chosen.values())))
+    if flight_recorder is not None:
+        _check_dump_folder(flight_recorder, sum(map(len, chosen.values())))
 
     def every_run() -> Iterator[Any]:
         for one, topologies in chosen.items():
@@ -135,6 +144,10 @@ def run_command(
             show_results(swept.results)
     _show_failures(swept)
     _write_files(swept, json_file, trace_file, junit_file, report_file)
+    if flight_recorder is not None:
+        from meshsim.reports.flight_recorder import write_flight_recorders
+
+        write_flight_recorders(flight_recorder, swept.results)
     if swept.failed:
         return ExitCode.FAILED
     return ExitCode.PASSED if swept.ok else ExitCode.CANNOT_RUN
@@ -192,6 +205,12 @@ def _check_writable(path: str | None) -> None:
 
     if path is not None:
         check_writable(path)
+
+
+def _check_dump_folder(path: str, runs: int) -> None:
+    from meshsim.reports.flight_recorder import check_flight_recorder_folder
+
+    check_flight_recorder_folder(path, only_run=runs == 1)
 
 
 def _covers(texts: Sequence[str], backends: Sequence[str]) -> dict[str, int | str | None]:

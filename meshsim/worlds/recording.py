@@ -486,7 +486,13 @@ class RecordingGroup(_ProcessGroup):  # type: ignore[misc]
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
         outputs, inputs, opts = list(outputs), list(inputs), opts or dist.AllToAllOptions()
         return self._make(
-            "all_to_all", "alltoall", (outputs, inputs, opts), inputs=inputs, outputs=outputs, options=opts
+            "all_to_all",
+            "alltoall",
+            (outputs, inputs, opts),
+            inputs=inputs,
+            outputs=outputs,
+            options=opts,
+            splits=(tuple(t.numel() for t in inputs), tuple(t.numel() for t in outputs)),
         )
 
     def barrier(self, opts: Any = None) -> dist.Work:

@@ -99,6 +99,31 @@ def test_files_hold_every_run(call: Call, scenarios: str, tmp_path: Path) -> Non
     assert ElementTree.parse(files[2]).getroot()[0].get("failures") == "1"
 
 
+def test_flight_recorder_dumps_of_several_runs_have_a_folder_each(
+    call: Call, scenarios: str, tmp_path: Path
+) -> None:
+    options = ("-t", "dp=2", "-t", "tp=3", "--flight-recorder", str(tmp_path / "dumps"))
+    call("run", f"{scenarios}::adds_up", *options)
+    assert sorted(str(path.relative_to(tmp_path / "dumps")) for path in tmp_path.glob("dumps/*/*")) == [
+        *(f"000-dp=2-fake/rank_{rank}" for rank in range(2)),
+        *(f"001-tp=3-fake/rank_{rank}" for rank in range(3)),
+    ]
+
+
+def test_flight_recorder_dumps_go_into_an_empty_folder(call: Call, scenarios: str, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    folder = str(tmp_path / "full")
+    code, _, err = call("run", f"{scenarios}::adds_up", "-t", "dp=2", "--flight-recorder", folder)
+    assert code == 2
+    assert "notes.txt lies there" in err
+    code, _, _ = call(
+        "run", f"{scenarios}::adds_up", "-t", "dp=2", "--flight-recorder", str(tmp_path / "new")
+    )
+    assert code == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["rank_0", "rank_1"]
+
+
 def test_several_backends_share_one_table_and_each_can_have_its_own_cover(call: Call, scenarios: str) -> None:
     options = ("--world-sizes", "2", "--axes", "dp,tp", "--backend", "fake", "--backend", "gloo")
     code, out, _ = call("run", f"{scenarios}::adds_up", *options, "--cover", "all", "--cover", "gloo=each")
